@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os/exec"
+	"path"
 	"slices"
 	"strings"
 
@@ -148,6 +149,10 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 		Proxy:    a.proxy,
 		Login:    a.RegistryLogin(),
 		Progress: line.Count,
+		Located: func(given string, full install.Request) {
+			line.Clear()
+			a.notef("skillsd: note: %s", report.Printable(located(given, full)))
+		},
 		Waiting: func() {
 			a.notef("skillsd: note: another skillsd is changing what is installed; waiting for it")
 		},
@@ -207,17 +212,20 @@ type installOptions struct {
 func newInstallCmd(a *app) *cobra.Command {
 	opts := &installOptions{app: a}
 	cmd := &cobra.Command{
-		Use:   "install SOURCE",
+		Use:   "install SOURCE [SKILL...]",
 		Short: "Install skills from git, an archive, a web server, a registry or a directory",
-		Long: "Install the skill of a source, or with --all every skill of it, below the state\n" +
-			"directory, from where `skillsd serve` serves it. SOURCE is a git URL (https:// or\n" +
-			"ssh://), the https:// URL of a .tar.gz, .tgz, .tar or .zip archive, or of the index of\n" +
-			"the skills that a site publishes, a reference to a registry of images (oci://), an MCP\n" +
-			"server that serves skills (mcp+https://HOST/mcp, 'mcp+stdio:PROGRAM ARGUMENT...'), a zip\n" +
-			"archive or a directory. The skills are checked and reported; nothing of them is run,\n" +
+		Long: "Install the skill of a source, the skills of it that are named, or with --all every skill\n" +
+			"of it, below the state directory, from where `skillsd serve` serves it. SOURCE is what you\n" +
+			"would paste: OWNER/REPO of GitHub, the address of a repository or of one of its pages, of\n" +
+			"a site that publishes skills or of a SKILL.md; a git URL (https:// or ssh://), the URL of\n" +
+			"a .tar.gz, .tgz, .tar or .zip archive, a reference to a registry of images (oci://), an\n" +
+			"MCP server that serves skills (mcp+https://HOST/mcp, 'mcp+stdio:PROGRAM ARGUMENT...'), a\n" +
+			"zip archive or a directory. The skills are checked and reported; nothing of them is run,\n" +
 			"and no script may run before it is allowed: see `skillsd allow`. A failure leaves\n" +
 			"nothing behind.\n\n" +
-			"  skillsd install https://github.com/anthropics/skills --subdir skills/pdf\n" +
+			"  skillsd install anthropics/skills pdf docx\n" +
+			"  skillsd install https://github.com/anthropics/skills/tree/main/skills/pdf\n" +
+			"  skillsd install npx skills add anthropics/skills --skill pdf\n" +
 			"  skillsd install https://example.com/notes-1.2.tar.gz --sha256 9f86d081...\n" +
 			"  skillsd install https://example.com/.well-known/agent-skills/index.json --all\n" +
 			"  skillsd install oci://ghcr.io/example/notes:1.2\n" +
@@ -228,7 +236,7 @@ func newInstallCmd(a *app) *cobra.Command {
 			"Each skill gets a verdict. What somebody must look at first, such as text that nobody\n" +
 			"sees, is served when you say so: on a terminal you are asked, elsewhere it is installed\n" +
 			"and not served, and the exit code is 3; see `skillsd accept`.",
-		Args: cobra.ExactArgs(1),
+		Args: cobra.MinimumNArgs(1),
 		RunE: runE(opts.run),
 	}
 	opts.Roots.Register(cmd.Flags())
@@ -253,7 +261,10 @@ func newInstallCmd(a *app) *cobra.Command {
 }
 
 func (o *installOptions) run(ctx context.Context, args []string) (err error) {
-	o.request.Source = args[0]
+	o.request.Source, o.request.Skills = args[0], args[1:]
+	if len(o.request.Skills) > 0 && o.request.All {
+		return exit.Usagef("leave one of them out", "--all installs every skill, and skills are named too")
+	}
 	if o.SHA256 != "" {
 		o.request.Digest = digest.Digest("sha256:" + strings.ToLower(strings.TrimPrefix(o.SHA256, "sha256:")))
 	}
@@ -320,6 +331,21 @@ func (a *app) access(o *config.AccessOptions) (install.Access, error) {
 	return o.Access(&a.Process)
 }
 
+// located describes a source in full that was written in another form.
+func located(given string, full install.Request) string {
+	text := given + " is " + full.Source
+	if full.Ref != "" {
+		text += ", ref " + full.Ref
+	}
+	if full.Subdir != "" {
+		text += ", directory " + full.Subdir
+	}
+	if len(full.Skills) > 0 {
+		text += ", " + strings.Join(full.Skills, ", ")
+	}
+	return text
+}
+
 // failure adds a hint to the error for skills that cannot be installed.
 func (o *installOptions) failure(err error) error {
 	several, isSeveral := errors.AsType[*install.SeveralError](err)
@@ -327,9 +353,9 @@ func (o *installOptions) failure(err error) error {
 	given := []string{"skillsd", "install", o.request.Source}
 	switch {
 	case isSeveral:
-		one := append(given, "--subdir", several.Paths[0])
+		one := append(given, path.Base(several.Paths[0]))
 		return exit.Errorf(exit.Usage,
-			"name one with --subdir, or install them with --all: "+report.ShellLine(one...),
+			"name those that you want, or give --all: "+report.ShellLine(one...),
 			"%s", report.Printable(several.Error()))
 	case isRefused && o.request.All:
 		for _, r := range refused.Refused[:min(len(refused.Refused), report.MaxListed)] {

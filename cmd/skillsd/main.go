@@ -85,6 +85,11 @@ func (a *app) main(ctx context.Context, args []string) int {
 	if len(args) > 0 && args[0] == "serve" {
 		build = newServerCmd
 	}
+	args, isPasted := pasted(args)
+	if isPasted {
+		a.notef("skillsd: note: the command is read as: %s",
+			report.Printable(report.ShellLine(append([]string{"skillsd"}, args...)...)))
+	}
 	a.args = args
 	root := build(a)
 	root.SetArgs(args)

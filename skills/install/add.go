@@ -20,12 +20,17 @@ import (
 
 // Request describes what Add installs.
 type Request struct {
-	Source string      // a URL for git or of an archive, or a path of a zip archive or a directory
+	// Source is a URL for git, of an archive or of an index, a reference to a registry, an MCP server, a path
+	// of a zip archive or a directory; or one of the forms in which people write these, see readAddress.
+	Source string
 	Ref    string      // for git: a branch, a tag or a commit; empty: the default branch
 	Subdir string      // the part of the source to look in; empty: all of it
 	Name   string      // of a single skill; empty: its name in the source
 	Tier   skills.Tier // unless Config.Admit gives a more trusted one
-	All    bool        // all skills of the source; else exactly one is expected
+	All    bool        // all skills of the source
+	// Skills are the skills to install, by the names of their directories or their own. Without them and All,
+	// exactly one is expected.
+	Skills []string
 	// KeepGoing installs the skills that can be installed if others cannot.
 	KeepGoing bool
 	// WithRequirements also installs the skills of the source that the requested ones require. The whole
@@ -57,8 +62,9 @@ type Access struct {
 	// signer are then read this way; may be nil. It must verify the digest.
 	Files func(ctx context.Context, sum digest.Digest) ([]byte, error)
 
-	all  bool  // fetch all skills of an index
-	lock *Lock // the lock file whose files Files returns
+	all   bool     // fetch all skills of an index
+	named []string // fetch only these skills of an index; empty: any
+	lock  *Lock    // the lock file whose files Files returns
 }
 
 // token returns the token for the host of a URL.
@@ -99,35 +105,30 @@ func (e *SeveralError) Error() string {
 // Errors: *SourceError, *FetchError, *SeveralError, *RefusedError; *archive.Error; errors of ctx;
 // system errors. On an error, nothing remains on disk.
 func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
-	origin, err := resolve(req.Source, req.Ref, req.Insecure)
-	if err != nil {
-		return nil, err
-	}
-	err = origin.expect(req.Digest)
-	if err != nil {
-		return nil, err
-	}
-	origin.Path, origin.Signer = ".", req.SignedBy
-	if subdir := strings.TrimSuffix(req.Subdir, "/"); subdir != "" && subdir != "." {
-		origin.Path, err = skills.CleanPath(subdir)
-		if err != nil {
-			return nil, &SourceError{Reason: "--subdir: " + err.Error()}
-		}
-		origin.Subdir = origin.Path
-	}
-	part, err := req.wholeOf(&origin)
-	if err != nil {
-		return nil, err
-	}
 	if req.Name != "" {
 		if err := checkName(req.Name); err != nil {
 			return nil, &SourceError{Reason: "--name: " + err.Error()}
 		}
 	}
-	access := req.Access
-	// Any skill of a collection may be required, so all are fetched; choose then picks the requested ones.
-	access.all = req.All || req.WithRequirements
 	return i.newPlan(func(p *Plan) (err error) {
+		req, err := p.locate(ctx, req)
+		if err != nil {
+			return err
+		}
+		origin, err := req.origin()
+		if err != nil {
+			return err
+		}
+		part, err := req.wholeOf(&origin)
+		if err != nil {
+			return err
+		}
+		access := req.Access
+		// Any skill of a collection may be required, so all are fetched; choose then picks the requested ones.
+		access.all = req.All || req.WithRequirements || len(req.Skills) > 0
+		if !req.WithRequirements {
+			access.named = req.Skills
+		}
 		from, err := p.fetch(ctx, origin, access)
 		if err != nil {
 			return err
@@ -158,6 +159,29 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 	})
 }
 
+// origin returns the origin of the source of a request in full.
+func (r *Request) origin() (Origin, error) {
+	origin, err := resolve(r.Source, r.Ref, r.Insecure)
+	if err != nil {
+		return origin, err
+	}
+	err = origin.expect(r.Digest)
+	if err != nil {
+		return origin, err
+	}
+	origin.Path, origin.Signer = ".", r.SignedBy
+	subdir := strings.TrimSuffix(r.Subdir, "/")
+	if subdir == "" || subdir == "." {
+		return origin, nil
+	}
+	origin.Path, err = skills.CleanPath(subdir)
+	if err != nil {
+		return origin, &SourceError{Reason: "--subdir: " + err.Error()}
+	}
+	origin.Subdir = origin.Path
+	return origin, nil
+}
+
 // refused returns a RefusedError if a refused skill stops the whole plan: without KeepGoing, or if none is
 // left.
 func (p *Plan) refused(req Request, others int) error {
@@ -176,6 +200,11 @@ func (p *Plan) choose(from *fetched, req Request, part string) (chosen []candida
 	case len(all) == 0:
 		return nil, refuse("look at it, and name the directory with --subdir",
 			"the source has no skill: no SKILL.md was found")
+	case len(req.Skills) > 0:
+		all, err = named(all, req.Skills)
+		if err != nil {
+			return nil, err
+		}
 	case len(loadable) > 1 && !req.All:
 		several := &SeveralError{}
 		for _, c := range loadable {
@@ -204,6 +233,49 @@ func (p *Plan) choose(from *fetched, req Request, part string) (chosen []candida
 	}
 	slices.SortStableFunc(p.Refused, compareRefusals)
 	return chosen, nil
+}
+
+// named returns the candidates with some names, of their directories or their own, or at some paths.
+//
+// Errors: *SourceError for a name that no candidate has, or several.
+func named(all []candidate, names []string) (chosen []candidate, err error) {
+	for _, name := range names {
+		matching := func(matches func(candidate) bool) (found []candidate) {
+			for _, c := range all {
+				if matches(c) {
+					found = append(found, c)
+				}
+			}
+			return found
+		}
+		found := matching(func(c candidate) bool { return c.path == strings.Trim(name, "/") })
+		if len(found) == 0 {
+			found = matching(func(c candidate) bool {
+				return path.Base(c.path) == name || c.skill != nil && c.skill.Frontmatter.Name == name
+			})
+		}
+		if len(found) == 0 {
+			return nil, refuse("it has "+pathsOf(all), "the source has no skill %q", clip(name))
+		}
+		if len(found) > 1 {
+			return nil, refuse("give the path of one: "+pathsOf(found), "the source has %d skills %q", len(found),
+				clip(name))
+		}
+		chosen = append(chosen, found[0])
+	}
+	return chosen, nil
+}
+
+// pathsOf lists the paths of candidates, ten at most.
+func pathsOf(all []candidate) string {
+	var paths []string
+	for _, c := range all[:min(len(all), 10)] {
+		paths = append(paths, c.path)
+	}
+	if len(all) > 10 {
+		paths = append(paths, fmt.Sprintf("and %d more", len(all)-10))
+	}
+	return strings.Join(paths, ", ")
 }
 
 // nameFor sets the name under which a candidate is installed: want, or if empty its name in the source. It

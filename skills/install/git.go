@@ -165,27 +165,33 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// fetch creates a repository in an empty directory and fetches one commit of a source: the commit that ref
-// names, or HEAD. It returns the id of the commit.
-func fetch(
-	ctx context.Context, git Git, dir, source, ref string, access Access,
-) (*repository, string, error) {
+// open returns an empty directory as a repository, with the settings to reach a source.
+func open(ctx context.Context, git Git, dir, source string, access Access) (*repository, error) {
 	protocol, err := parseURL(source, access.Insecure)
 	if err != nil {
-		return nil, "", err
-	}
-	err = checkRef(ref)
-	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if git.Path == "" {
-		return nil, "", ErrNoGit
+		return nil, ErrNoGit
 	}
 	r := &repository{git: git, dir: dir, protocol: protocol, redirect: "initial"}
 	if protocol == "http" && !access.Insecure {
 		r.redirect = "false" // plain http to this machine must not lead to another one
 	}
-	if err := r.logIn(ctx, source, access); err != nil {
+	return r, r.logIn(ctx, source, access)
+}
+
+// fetch creates a repository in an empty directory and fetches one commit of a source: the commit that ref
+// names, or HEAD. It returns the id of the commit.
+func fetch(
+	ctx context.Context, git Git, dir, source, ref string, access Access,
+) (*repository, string, error) {
+	err := checkRef(ref)
+	if err != nil {
+		return nil, "", err
+	}
+	r, err := open(ctx, git, dir, source, access)
+	if err != nil {
 		return nil, "", err
 	}
 	_, err = r.output(ctx, 1<<16, "init", "--quiet", "--bare", "--template=", "--initial-branch=main", ".")

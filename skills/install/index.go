@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,7 +10,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/opencontainers/go-digest"
@@ -19,6 +22,7 @@ import (
 	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/source/discovery"
 	"github.com/skillsd/skillsd/skills/source/web"
+	"github.com/skillsd/skillsd/skills/store"
 )
 
 // Limits of the skills of an index, in bytes.
@@ -139,7 +143,7 @@ func (o *Origin) expects(name string, got digest.Digest) error {
 // part is a skill of an index, of a collection or of an MCP server.
 type part struct {
 	name   string
-	digest digest.Digest // as recorded in the lock file
+	digest digest.Digest // as recorded in the lock file; empty: the digest of the tree of what get writes
 	// get writes the files of the skill to a new directory. It may first download to a file at packed.
 	get func(ctx context.Context, packed, into string) error
 }
@@ -168,6 +172,10 @@ func (p *Plan) fetchParts(
 			if within.Err() != nil {
 				return within.Err()
 			}
+			var found digest.Digest
+			if err == nil && one.digest == "" {
+				found, err = p.i.treeOf(into)
+			}
 			// Measured before the removal, so that failed parts use up the limit too.
 			took := size(p.i.path(packed)) + size(p.i.path(into))
 			if gone := p.i.root.RemoveAll(packed); err != nil || gone != nil {
@@ -175,7 +183,7 @@ func (p *Plan) fetchParts(
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			f.digests[one.name] = one.digest
+			f.digests[one.name] = cmp.Or(one.digest, found)
 			if err != nil {
 				f.failed[one.name] = err
 			}
@@ -192,8 +200,13 @@ func (p *Plan) fetchParts(
 	if err := group.Wait(); err != nil {
 		return root, err
 	}
-	if len(wanted) == 1 && f.failed[wanted[0].name] != nil {
-		return root, f.failed[wanted[0].name]
+	if len(wanted) == 1 {
+		only := wanted[0].name
+		err := cmp.Or(f.failed[only], f.origin.expects(only, f.digests[only]))
+		if err != nil {
+			return root, err
+		}
+		f.origin.Digest = f.digests[only]
 	}
 	return f.ownRoot(p.path(name))
 }
@@ -201,6 +214,11 @@ func (p *Plan) fetchParts(
 // wanted returns the parts of a source to fetch: the one at the path of the origin, which must match the
 // digest of the origin if set, or all. A single part sets the digest of the origin.
 func (f *fetched) wanted(source string, parts []part, access Access) ([]part, error) {
+	if len(access.named) > 0 {
+		parts = slices.DeleteFunc(slices.Clone(parts), func(one part) bool {
+			return !slices.Contains(access.named, one.name)
+		})
+	}
 	if f.origin.Path != "." {
 		at := slices.IndexFunc(parts, func(one part) bool { return one.name == f.origin.Path })
 		if at < 0 {
@@ -208,8 +226,11 @@ func (f *fetched) wanted(source string, parts []part, access Access) ([]part, er
 				"the %s has no skill %q", source, clip(f.origin.Path))
 		}
 		parts = parts[at : at+1]
-		if err := f.origin.expects(parts[0].name, parts[0].digest); err != nil {
-			return nil, err
+		// Without a digest, the version is known only when its files are here.
+		if parts[0].digest != "" {
+			if err := f.origin.expects(parts[0].name, parts[0].digest); err != nil {
+				return nil, err
+			}
 		}
 	}
 	switch {
@@ -222,8 +243,6 @@ func (f *fetched) wanted(source string, parts []part, access Access) ([]part, er
 	case len(parts) > maxIndexFiles:
 		return nil, refuse("name skills of it with --subdir", "the index has %d skills, more than %d",
 			len(parts), maxIndexFiles)
-	case len(parts) == 1:
-		f.origin.Digest = parts[0].digest
 	}
 	return parts, nil
 }
@@ -234,6 +253,9 @@ func (p *Plan) artifact(
 ) error {
 	if e.Problem != "" {
 		return fmt.Errorf("the entry in the index %s", e.Problem)
+	}
+	if e.Type == discovery.TypeFiles {
+		return p.artifactFiles(ctx, client, e, into)
 	}
 	got, err := p.download(ctx, client, e.At, packed, maxArtifact)
 	if err != nil {
@@ -272,6 +294,52 @@ func (p *Plan) artifact(
 		return errors.New("the archive has no SKILL.md at its root")
 	}
 	return nil
+}
+
+// artifactFiles downloads the files that an entry of version 0.1.0 lists.
+func (p *Plan) artifactFiles(ctx context.Context, client *web.Client, e *discovery.Entry, into string) error {
+	left := int64(maxArtifact)
+	for _, file := range e.Files {
+		name := into + "/" + file
+		if err := p.i.root.MkdirAll(path.Dir(name), 0o700); err != nil {
+			return err
+		}
+		got, err := p.download(ctx, client, e.At.JoinPath(file), name, left)
+		if err != nil {
+			return err
+		}
+		// Many servers answer with a page, and the status 200, for a file that they do not have.
+		if got.Type == "text/html" && !strings.HasSuffix(strings.ToLower(file), ".html") {
+			return fmt.Errorf("%s is a web page, not the file that the index lists", web.Shown(e.At.JoinPath(file)))
+		}
+		left -= got.Size
+	}
+	return nil
+}
+
+// treeOf returns the digest of the tree of files in a directory that was just written.
+func (i *Installer) treeOf(dir string) (digest.Digest, error) {
+	root, err := i.root.OpenRoot(dir)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	var files []store.File
+	err = fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		file, err := root.Open(path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		sum, err := digest.SHA256.FromReader(file)
+		files = append(files, store.File{Path: path, Digest: sum})
+		return err
+	})
+	slices.SortFunc(files, func(a, b store.File) int { return strings.Compare(a.Path, b.Path) })
+	return store.TreeDigest(files), err
 }
 
 // unzip extracts a downloaded zip archive.

@@ -90,6 +90,9 @@ type Config struct {
 	// Progress is called while a command works, with the current step and its progress; may be nil. Calls do
 	// not overlap.
 	Progress func(what string, done, total int)
+	// Located is called before anything is fetched if the source of a request was written in a short form or
+	// as the URL of a page, with what was written and the request in full; may be nil.
+	Located func(given string, full Request)
 	// Taken returns the location of a skill that another root serves under a path, or ""; may be nil. No
 	// installed skill, nor a skill nested in it, gets such a path.
 	Taken func(path string) string

@@ -31,6 +31,12 @@ func isArchive(source string) bool {
 	return isWeb(source) && archiveEnd(source) != ""
 }
 
+// isDownload reports whether a URL is the URL of an archive or of a SKILL.md.
+func isDownload(source string) bool {
+	at, err := url.Parse(source)
+	return isArchive(source) || isWeb(source) && err == nil && isSkillFile(at.Path)
+}
+
 // archiveEnd returns the extension of an archive, or "".
 func archiveEnd(name string) string {
 	lower := strings.ToLower(name)
@@ -42,11 +48,11 @@ func archiveEnd(name string) string {
 	return ""
 }
 
-// urlKind is an archive on a web server.
+// urlKind is an archive on a web server, or a SKILL.md alone.
 type urlKind struct{ plain }
 
 func (urlKind) resolve(given, ref string, insecure bool) (Origin, bool, error) {
-	if !isArchive(given) || !isURL(given) {
+	if !isDownload(given) {
 		return Origin{}, false, nil
 	}
 	origin, err := resolveURL(given, ref, insecure)
@@ -54,8 +60,8 @@ func (urlKind) resolve(given, ref string, insecure bool) (Origin, bool, error) {
 }
 
 func (urlKind) check(o Origin) error {
-	if _, err := web.Parse(o.Source, true); err != nil || !isArchive(o.Source) {
-		return errors.New("source: is not the URL of an archive")
+	if _, err := web.Parse(o.Source, true); err != nil || !isDownload(o.Source) {
+		return errors.New("source: is not the URL of an archive or of a SKILL.md")
 	}
 	if o.Digest.Validate() != nil || o.Commit != "" || o.Ref != "" && o.Ref != o.Digest.String() {
 		return errors.New("digest: is missing, or not the one in ref, or there is a commit")
@@ -96,6 +102,9 @@ func (urlKind) fetch(
 	if err := p.i.root.MkdirAll(dir+"/files", 0o700); err != nil {
 		return root, err
 	}
+	if isSkillFile(home.Path) {
+		return p.skillFile(ctx, f, access, home, name)
+	}
 	end := archiveEnd(home.Path)
 	f.base = strings.TrimSuffix(path.Base(home.Path), home.Path[len(home.Path)-len(end):])
 	got, err := p.download(ctx, p.client(home, access), home, dir+"/archive", maxDownload)
@@ -126,13 +135,33 @@ func (urlKind) fetch(
 	return f.ownRoot(p.path(name + "/files"))
 }
 
+// skillFile downloads a SKILL.md into a directory of its own. The name of the directory that it is in is the
+// name of the skill, unless its frontmatter has one.
+func (p *Plan) skillFile(
+	ctx context.Context, f *fetched, access Access, home *url.URL, name string,
+) (root skills.Root, err error) {
+	f.base = path.Base(path.Dir(home.Path))
+	got, err := p.download(ctx, p.client(home, access), home, p.dir+"/"+name+"/files/SKILL.md", maxArtifact)
+	if err != nil {
+		return root, err
+	}
+	if got.Type == "text/html" {
+		return root, refuse("give the address at which its server has the text of the file",
+			"%s is a web page, not a SKILL.md", web.Shown(home))
+	}
+	if err := f.origin.accept(digest.Digest(got.Digest)); err != nil {
+		return root, err
+	}
+	return f.ownRoot(p.path(name + "/files"))
+}
+
 // expect sets the digest that the source must have, also in later updates.
 func (o *Origin) expect(want digest.Digest) error {
 	switch {
 	case want == "":
 		return nil
 	case o.Kind != KindURL:
-		return refuse("leave it out", "--sha256 goes with the URL of an archive only")
+		return refuse("leave it out", "--sha256 goes with the URL of an archive or of a SKILL.md only")
 	case want.Validate() != nil || want.Algorithm() != digest.SHA256:
 		return &SourceError{Reason: "--sha256: is not a SHA-256 digest of 64 hexadecimal digits"}
 	}

@@ -12,10 +12,12 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
@@ -24,17 +26,22 @@ const (
 	Schema = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
 	// Path is the path of an index on a server.
 	Path = "/.well-known/agent-skills/index.json"
+	// OldPath is the path of an index of version 0.1.0.
+	OldPath = "/.well-known/skills/index.json"
 	// MaxIndex is the longest index, in bytes.
 	MaxIndex = 8 << 20
 	// maxEntries is how many entries an index may have.
 	maxEntries = 5_000
 	maxText    = 1024
+	maxFiles   = 500 // of one entry of version 0.1.0
 )
 
 // The types of entries.
 const (
 	TypeSkill   = "skill-md" // a SKILL.md alone
 	TypeArchive = "archive"  // a tar or zip archive with SKILL.md at its root
+	// TypeFiles is an entry of version 0.1.0: files beside the index, without digests.
+	TypeFiles = "files"
 )
 
 // Entry is one skill of an index.
@@ -45,7 +52,10 @@ type Entry struct {
 	URL         string        `json:"url"`
 	Digest      digest.Digest `json:"digest"` // of the bytes at URL
 
-	At      *url.URL `json:"-"` // URL, resolved
+	// Files are the paths of the files of a skill of version 0.1.0, below the name of the skill.
+	Files []string `json:"files,omitempty"`
+
+	At      *url.URL `json:"-"` // URL, resolved; for TypeFiles, the directory with the files
 	Problem string   `json:"-"` // why it cannot be used; empty if it can
 }
 
@@ -74,9 +84,7 @@ func Parse(data []byte, base *url.URL) (*Index, error) {
 		return nil, fmt.Errorf("the index is not the JSON of one: %w", err)
 	}
 	switch {
-	case file.Schema == nil:
-		return nil, errors.New("the index is of version 0.1.0, which has no digests; only 0.2.0 is read")
-	case *file.Schema != Schema:
+	case file.Schema != nil && *file.Schema != Schema:
 		return nil, fmt.Errorf("the index has the schema %.100q, which is not known; %s is",
 			*file.Schema, Schema)
 	case file.Skills == nil:
@@ -84,7 +92,8 @@ func Parse(data []byte, base *url.URL) (*Index, error) {
 	case len(file.Skills) > maxEntries:
 		return nil, fmt.Errorf("the index has %d skills, more than %d", len(file.Skills), maxEntries)
 	}
-	index := &Index{Schema: *file.Schema}
+	// Version 0.1.0 had no schema; its entries list files.
+	index := &Index{Schema: Schema}
 	known := map[string]*Entry{}
 	for n, raw := range file.Skills {
 		e := &Entry{}
@@ -101,7 +110,7 @@ func Parse(data []byte, base *url.URL) (*Index, error) {
 			continue
 		}
 		if e.Problem == "" {
-			e.Problem = e.check(base)
+			e.Problem = e.check(base, file.Schema == nil)
 		}
 		known[e.Name] = e
 		index.Skills = append(index.Skills, e)
@@ -109,8 +118,13 @@ func Parse(data []byte, base *url.URL) (*Index, error) {
 	return index, nil
 }
 
-// check resolves the URL of an entry and returns the problem of the entry, or "".
-func (e *Entry) check(base *url.URL) string {
+// check resolves the URL of an entry and returns the problem of the entry, or "". An entry of an index without
+// a schema may list files.
+func (e *Entry) check(base *url.URL, old bool) string {
+	if old && e.Type == "" && e.URL == "" && len(e.Files) > 0 {
+		return e.checkFiles(base)
+	}
+	e.Files = nil
 	at, err := base.Parse(e.URL)
 	switch {
 	case e.Type != TypeSkill && e.Type != TypeArchive:
@@ -123,6 +137,25 @@ func (e *Entry) check(base *url.URL) string {
 		return "has a URL with a fragment"
 	}
 	e.At = at
+	return ""
+}
+
+// checkFiles is check for an entry of version 0.1.0, whose files are at NAME/FILE beside the index.
+func (e *Entry) checkFiles(base *url.URL) string {
+	e.Type, e.Digest = TypeFiles, ""
+	if len(e.Files) > maxFiles {
+		return fmt.Sprintf("lists %d files, more than %d", len(e.Files), maxFiles)
+	}
+	for _, file := range e.Files {
+		clean, err := skills.CleanPath(file)
+		if err != nil || clean != file {
+			return fmt.Sprintf("lists the file %.100q, which is no path in a skill", file)
+		}
+	}
+	if !slices.Contains(e.Files, "SKILL.md") {
+		return "lists no SKILL.md"
+	}
+	e.At = base.JoinPath("..", e.Name)
 	return ""
 }
 
@@ -156,10 +189,12 @@ func (x *Index) Encode() []byte {
 // IsIndex reports whether a URL names an index, and returns the full URL: a user may leave out the file
 // name.
 func IsIndex(text string) (string, bool) {
-	const dir = "/.well-known/agent-skills"
-	for _, end := range []string{Path, dir + "/", dir} {
-		if site, ok := strings.CutSuffix(text, end); ok {
-			return site + Path, true
+	for _, file := range []string{Path, OldPath} {
+		dir := strings.TrimSuffix(file, "/index.json")
+		for _, end := range []string{file, dir + "/", dir} {
+			if site, ok := strings.CutSuffix(text, end); ok {
+				return site + file, true
+			}
 		}
 	}
 	return "", false

@@ -74,14 +74,13 @@ func TestBadIndex(t *testing.T) {
 		want string
 	}{
 		"html":       {[]byte("<html>"), "not the JSON"},
-		"version 1":  {[]byte(`{"skills":[]}`), "0.1.0"},
 		"version 3":  {[]byte(`{"$schema":"https://schemas.agentskills.io/discovery/0.3.0/schema.json","skills":[]}`), "not known"},
 		"no list":    {[]byte(`{"$schema":"` + Schema + `"}`), "no list"},
 		"list":       {[]byte(`[]`), "not the JSON"},
 		"thousands":  {index(strings.Split(strings.Repeat("1 ", maxEntries+1), " ")[:maxEntries+1]...), "more than 5000"},
 		"deep":       {[]byte(`{"$schema":"` + Schema + `","skills":` + strings.Repeat("[", 20000)), "not the JSON"},
 		"long":       {make([]byte, MaxIndex+1), "more than"},
-		"null":       {[]byte("null"), "0.1.0"},
+		"null":       {[]byte("null"), "no list"},
 		"two values": {append(index(), index()...), "not the JSON"},
 	} {
 		if _, err := Parse(test.data, base); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -108,6 +107,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(index(entry("a", "x"), entry("b", "https://h/y")))
 	f.Add(index(entry("a", "x"), entry("a", "x"), "null", `{"name":"b"}`))
 	f.Add([]byte(`{"skills":[]}`))
+	f.Add([]byte(`{"skills":[{"name":"a","files":["SKILL.md","../x"]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		x, err := Parse(data, base)
 		if err != nil {
@@ -119,7 +119,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("name %q", e.Name)
 			}
 			seen[e.Name] = true
-			if e.Problem == "" && (e.At == nil || e.Digest.Validate() != nil) {
+			if e.Problem == "" && (e.At == nil || e.Type != TypeFiles && e.Digest.Validate() != nil) {
 				t.Errorf("entry %+v", e)
 			}
 		}

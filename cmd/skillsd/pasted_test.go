@@ -1,0 +1,40 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestPasted(t *testing.T) {
+	for text, want := range map[string]string{
+		"install npx skills add o/r":                                        "install o/r",
+		"install npx -y skills@latest add o/r --skill pdf docx -a codex -g": "install o/r pdf docx",
+		"install npx skills add https://h/o/r --skill=pdf --yes":            "install https://h/o/r pdf",
+		"install npx skills add o/r --skill * -a claude-code":               "install o/r --all",
+		"install --state /s bunx skills add o/r --all":                      "install --state /s o/r --all",
+		"install pnpm dlx add-skill o/r":                                    "install o/r",
+		"install /plugin marketplace add o/r":                               "install o/r",
+		"install claude plugin marketplace add o/r":                         "install o/r",
+		"install gemini extensions install https://h/o/r --ref=v1":          "install https://h/o/r --ref=v1",
+		"install gh skill install o/r pdf":                                  "install o/r pdf",
+		"install git clone https://h/o/r.git -b dev":                        "install https://h/o/r.git --ref=dev",
+	} {
+		args := strings.Fields(text)
+		if got, ok := pasted(args); !ok || strings.Join(got, " ") != want {
+			t.Errorf("%s = %q, %t, want %q", text, got, ok, want)
+		}
+		// In a shell, the command may also be one argument.
+		if at := slices.Index(args, "npx"); at == 1 {
+			quoted := []string{"install", strings.Join(args[1:], " ")}
+			if got, ok := pasted(quoted); !ok || strings.Join(got, " ") != want {
+				t.Errorf("%q = %q, %t, want %q", quoted, got, ok, want)
+			}
+		}
+	}
+	for _, text := range []string{"install o/r", "install ./skills add", "serve", "list npx skills add o/r", "install git"} {
+		if got, ok := pasted(strings.Fields(text)); ok {
+			t.Errorf("%s is read as %q", text, got)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package install
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/skillsd/skillsd/skills/pattern"
+)
+
+// address is a source as people write it: a URL copied from a browser, or a short form of one.
+type address struct {
+	source string   // the URL of a repository, or of anything else on a web server
+	ref    string   // a branch, a tag or a commit; empty if the address names none by itself
+	rest   []string // a ref and a path, which only the refs of the repository can separate; may be empty
+	file   bool     // rest names a file, not a directory
+	skills []string // names of skills
+	short  bool     // source is not in the address as it is written
+	repo   bool     // source is a repository: its web server need not be asked
+}
+
+// forges are the hosts behind the prefixes of short forms.
+var forges = map[string]string{"github": "github.com", "gh": "github.com", "gitlab": "gitlab.com",
+	"gl": "gitlab.com", "bitbucket": "bitbucket.org", "bb": "bitbucket.org", "codeberg": "codeberg.org"}
+
+var (
+	// ownerRepo is a repository of GitHub. A path of this machine with one slash looks the same.
+	ownerRepo = pattern.New(`^[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9_.-]{1,100}$`)
+	// hostPath is a URL without its scheme.
+	hostPath = pattern.New(`^[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}(:[0-9]+)?(/.*)?$`)
+	skillRef = pattern.New(`^[A-Za-z0-9._-]+$`)
+)
+
+// readAddress reads an address. It returns false for text that is neither a URL of a web server nor a short
+// form: a path of this machine, an ssh URL, a reference to a registry.
+//
+// A path of this machine wins over a short form; the caller has to look for it first.
+func readAddress(text string) (address, bool) {
+	a := address{}
+	text = strings.TrimPrefix(text, "git+")
+	if prefix, rest, ok := strings.Cut(text, ":"); ok && !strings.HasPrefix(rest, "/") {
+		host, known := forges[strings.ToLower(prefix)]
+		if known {
+			text, a.short, a.repo = "https://"+host+"/"+rest, true, true
+		}
+	}
+	if !isWeb(text) {
+		plain, _, _ := strings.Cut(text, "#")
+		plain, _, _ = strings.Cut(plain, "@")
+		switch {
+		case strings.Contains(text, "://") || strings.HasPrefix(text, "."):
+			return a, false
+		case ownerRepo().MatchString(strings.TrimSuffix(plain, "/")):
+			text, a.repo = "https://github.com/"+text, true
+		case hostPath().MatchString(plain) && !strings.Contains(plain, "@") && archiveEnd(plain) == "":
+			text = "https://" + text
+		default:
+			return a, false
+		}
+		a.short = true
+	}
+	at, err := url.Parse(text)
+	if err != nil || at.Host == "" || at.User != nil {
+		return a, false // the kinds of sources refuse it, with the reason
+	}
+	a.fragment(at)
+	if a.short || a.repo {
+		a.named(at)
+	}
+	a.page(at)
+	return a, true
+}
+
+// fragment takes the ref from a fragment, as in https://host/repository#main. The fragments of pages, such as
+// the heading of a README, are dropped.
+func (a *address) fragment(at *url.URL) {
+	page := at.RawQuery != "" || strings.Contains(at.Fragment, "readme")
+	if at.Fragment != "" && !page && checkRef(at.Fragment) == nil {
+		a.ref = at.Fragment
+	}
+	at.Fragment, at.RawFragment = "", ""
+}
+
+// named takes the name of a skill from a short form, as in owner/repository@skill.
+func (a *address) named(at *url.URL) {
+	before, name, ok := strings.Cut(at.Path, "@")
+	if ok && skillRef().MatchString(name) {
+		at.Path, at.RawPath, a.skills = before, "", []string{name}
+	}
+}
+
+// page splits the URL of a page of a repository, as a browser shows it, into the repository and the rest.
+// Each forge has its own form:
+//
+//	GitHub     /OWNER/REPO/tree/REF/DIR, /OWNER/REPO/blob/REF/FILE
+//	GitLab     /GROUP/.../REPO/-/tree/REF/DIR?ref_type=heads
+//	Gitea      /OWNER/REPO/src/branch/REF/DIR
+//	Bitbucket  /OWNER/REPO/src/REF/DIR
+//	raw files  https://raw.githubusercontent.com/OWNER/REPO/REF/FILE
+//
+// The URL of anything else stays as it is, without its query only on the hosts of forges.
+func (a *address) page(at *url.URL) {
+	segments := strings.Split(strings.Trim(at.Path, "/"), "/")
+	for n, segment := range segments {
+		if segment == "-" && n > 1 && n+1 < len(segments) {
+			a.split(at, segments[:n], segments[n+1:], ".git")
+			return
+		}
+	}
+	if strings.EqualFold(at.Host, "raw.githubusercontent.com") && len(segments) > 3 {
+		at.Host = "github.com"
+		rest := append([]string{"raw"}, segments[2:]...)
+		a.split(at, segments[:2], rest, "")
+		return
+	}
+	if len(segments) > 3 && isView(segments[2]) {
+		a.split(at, segments[:2], segments[2:], "")
+		return
+	}
+	host := strings.ToLower(at.Hostname())
+	for _, forge := range forges {
+		if host != forge || len(segments) < 2 {
+			continue
+		}
+		at.RawQuery = ""
+		a.repo = len(segments) == 2 || forge == "gitlab.com"
+	}
+	at.Path = strings.TrimRight(at.Path, "/")
+	a.source = at.String()
+}
+
+// isView reports whether a segment of a URL shows files of a repository.
+func isView(segment string) bool {
+	return segment == "tree" || segment == "blob" || segment == "raw" || segment == "src"
+}
+
+// split sets the repository and the rest of the URL of a page. end is appended to the repository: GitLab
+// redirects what lacks it.
+func (a *address) split(at *url.URL, repository, view []string, end string) {
+	if !isView(view[0]) || len(view) < 2 {
+		a.source = at.String()
+		return
+	}
+	rest := view[1:]
+	last := rest[len(rest)-1]
+	// Bitbucket and Gitea show files and directories alike.
+	a.file = view[0] == "blob" || view[0] == "raw" || view[0] == "src" && strings.HasSuffix(last, ".md")
+	if len(rest) > 1 && (rest[0] == "branch" || rest[0] == "tag" || rest[0] == "commit") {
+		rest = rest[1:] // Gitea names the type of the ref
+	}
+	if len(rest) > 2 && rest[0] == "refs" {
+		rest = rest[2:] // refs/heads/REF in the URL of a raw file
+	}
+	name := strings.TrimSuffix(repository[len(repository)-1], ".git")
+	repository = append(repository[:len(repository)-1:len(repository)-1], name+end)
+	to := url.URL{Scheme: at.Scheme, Host: at.Host, Path: "/" + strings.Join(repository, "/")}
+	a.source, a.rest, a.repo, a.short = to.String(), rest, true, true
+}
+
+// place separates the ref from the directory in the rest of an address: the longest of the names in refs that
+// the rest begins with, or its first segment, such as a commit.
+func (a *address) place(refs []string) (ref, dir string) {
+	length := 1
+	for _, name := range refs {
+		segments := strings.Split(name, "/")
+		if len(segments) > length && len(segments) <= len(a.rest) &&
+			strings.Join(a.rest[:len(segments)], "/") == name {
+			length = len(segments)
+		}
+	}
+	inside := a.rest[length:]
+	if a.file && len(inside) > 0 {
+		inside = inside[:len(inside)-1]
+	}
+	return strings.Join(a.rest[:length], "/"), strings.Join(inside, "/")
+}

@@ -1,0 +1,183 @@
+package install
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/skillsd/skillsd/skills/source/discovery"
+)
+
+func TestReadAddress(t *testing.T) {
+	for text, want := range map[string]address{
+		"o/r":                  {source: "https://github.com/o/r", short: true, repo: true},
+		"o/r@pdf":              {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf"}},
+		"o/r#v1":               {source: "https://github.com/o/r", short: true, repo: true, ref: "v1"},
+		"github:o/r":           {source: "https://github.com/o/r", short: true, repo: true},
+		"gh:o/r@pdf":           {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf"}},
+		"gitlab:g/sub/r":       {source: "https://gitlab.com/g/sub/r", short: true, repo: true},
+		"github.com/o/r":       {source: "https://github.com/o/r", short: true, repo: true},
+		"github.com/o/r/":      {source: "https://github.com/o/r", short: true, repo: true},
+		"example.com":          {source: "https://example.com", short: true},
+		"example.com:8443/x":   {source: "https://example.com:8443/x", short: true},
+		"https://example.com/": {source: "https://example.com"},
+		"git+https://h.org/r":  {source: "https://h.org/r"},
+		"https://github.com/o/r?tab=readme-ov-file#install": {source: "https://github.com/o/r", repo: true},
+		"https://github.com/o/r/tree/main/skills/pdf": {source: "https://github.com/o/r", short: true, repo: true,
+			rest: []string{"main", "skills", "pdf"}},
+		"https://github.com/o/r/blob/main/skills/pdf/SKILL.md?plain=1": {source: "https://github.com/o/r",
+			short: true, repo: true, file: true, rest: []string{"main", "skills", "pdf", "SKILL.md"}},
+		"https://raw.githubusercontent.com/o/r/refs/heads/main/a/SKILL.md": {source: "https://github.com/o/r",
+			short: true, repo: true, file: true, rest: []string{"main", "a", "SKILL.md"}},
+		"https://gitlab.com/g/s/r/-/tree/feature/x/libs?ref_type=heads": {source: "https://gitlab.com/g/s/r.git",
+			short: true, repo: true, rest: []string{"feature", "x", "libs"}},
+		"https://codeberg.org/o/r/src/branch/main/a": {source: "https://codeberg.org/o/r", short: true, repo: true,
+			rest: []string{"main", "a"}},
+		"https://bitbucket.org/o/r/src/main/a/": {source: "https://bitbucket.org/o/r", short: true, repo: true,
+			rest: []string{"main", "a"}},
+		"https://github.com/o/r/issues/1": {source: "https://github.com/o/r/issues/1"},
+		"https://github.com/o/r.git":      {source: "https://github.com/o/r.git", repo: true},
+	} {
+		got, ok := readAddress(text)
+		if !ok || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s = %+v, %t, want %+v", text, got, ok, want)
+		}
+	}
+	for _, text := range []string{"", ".", "./o/r", "../o", "/o/r", "a/b/c", "skills", "x.zip", "git@github.com:o/r.git",
+		"ssh://git@h/o/r", "oci://ghcr.io/o/r:1", "mcp+https://h/mcp", "mcp+stdio:./x", "https://u:p@h/o/r",
+		"https://", "C:/skills", `C:\skills`, "o/r/../x"} {
+		if got, ok := readAddress(text); ok {
+			t.Errorf("%s is read as %+v", text, got)
+		}
+	}
+}
+
+// An address is read without a fault, and its parts are parts of it or of a host that it names.
+func FuzzReadAddress(f *testing.F) {
+	for _, text := range []string{"o/r@x#y", "https://h/a/b/-/tree/c?d", "gh:o/r", "https://h/o/r/src/branch/m/x.md", "a.b/-/tree"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		a, ok := readAddress(text)
+		if !ok {
+			return
+		}
+		if !isWeb(a.source) || strings.Contains(a.source, "@") && a.repo {
+			t.Errorf("%q has the source %q", text, a.source)
+		}
+		if len(a.rest) > 0 {
+			a.place([]string{strings.Join(a.rest, "/"), "main"})
+		}
+	})
+}
+
+// forge serves a repository at /o/r, with and without .git, and a page for each of its views.
+func forge(t *testing.T, r *repo) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		rest, ok := strings.CutPrefix(req.URL.Path, "/o/r")
+		rest = strings.TrimPrefix(rest, ".git")
+		switch {
+		case ok && (rest == "/info/refs" || rest == "/git-upload-pack"):
+			req.URL.Path = "/pack.git" + rest
+			r.handler.ServeHTTP(w, req)
+		case ok:
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			w.Write([]byte("<!doctype html>"))
+		default:
+			http.NotFound(w, req)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func TestInstallPage(t *testing.T) {
+	r := newRepo(t)
+	r.commit(map[string]string{"skills/a/SKILL.md": skillText("a"), "skills/b/SKILL.md": skillText("b")})
+	r.run("branch", "feature")
+	r.run("checkout", "--quiet", "-b", "feature-x/y")
+	r.commit(map[string]string{"libs/c/SKILL.md": skillText("c")})
+	site := forge(t, r)
+	for page, want := range map[string]Origin{
+		"/o/r/tree/main/skills/a":                         {Ref: "main", Subdir: "skills/a", Path: "skills/a"},
+		"/o/r/blob/main/skills/b/SKILL.md":                {Ref: "main", Subdir: "skills/b", Path: "skills/b"},
+		"/o/r/-/tree/feature-x/y/libs/c?ref_type=heads":   {Ref: "feature-x/y", Subdir: "libs/c", Path: "libs/c"},
+		"/o/r/src/branch/feature-x/y/libs":                {Ref: "feature-x/y", Subdir: "libs", Path: "libs/c"},
+		"/o/r/raw/refs/heads/feature-x/y/libs/c/SKILL.md": {Ref: "feature-x/y", Subdir: "libs/c", Path: "libs/c"},
+	} {
+		m := newMachine(t).withGit(r)
+		m.install(Request{Source: site + page})
+		all := m.open().Lock().Skills
+		if len(all) != 1 {
+			t.Errorf("%s installs %d skills", page, len(all))
+			continue
+		}
+		want.Kind, want.Source, want.Commit = KindGit, site+"/o/r", all[0].Origin.Commit
+		if strings.Contains(page, "/-/") {
+			want.Source += ".git"
+		}
+		if all[0].Origin != want {
+			t.Errorf("%s comes from %+v, want %+v", page, all[0].Origin, want)
+		}
+	}
+	i := newMachine(t).withGit(r).open()
+	for page, want := range map[string]string{
+		"/o/r/tree/gone/skills": `no branch and no tag "gone"`,
+		"/nothing":              "neither a git repository nor a site",
+		"/o/r/wiki":             "a web page",
+	} {
+		if err := apply(t.Context(), i, Request{Source: site + page}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error = %v, want %q", page, err, want)
+		}
+	}
+	// Names choose among the skills; all of the wrong ones are named before anything is changed.
+	if err := apply(t.Context(), i, Request{Source: site + "/o/r/tree/main", Skills: []string{"a", "nope"}}); err == nil ||
+		!strings.Contains(err.Error(), `no skill "nope"`) {
+		t.Errorf("error for a wrong name = %v", err)
+	}
+	if err := apply(t.Context(), i, Request{Source: site + "/o/r/tree/main", Skills: []string{"b"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(i.Lock()); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("installed %q", got)
+	}
+}
+
+// The address of a site leads to its index, of both versions, and to a SKILL.md alone.
+func TestInstallSite(t *testing.T) {
+	s := newServer(t)
+	m := newMachine(t)
+	s.put(discovery.OldPath, []byte(`{"skills":[{"name":"one","description":"x","files":["SKILL.md","references/a.md"]},
+		{"name":"two","description":"x","files":["SKILL.md","../../secret"]}]}`))
+	s.put("/.well-known/skills/one/SKILL.md", []byte(skillText("one")))
+	s.put("/.well-known/skills/one/references/a.md", []byte("a"))
+	i := m.open()
+	if err := apply(t.Context(), i, Request{Source: s.URL, Skills: []string{"one"}}); err != nil {
+		t.Fatal(err)
+	}
+	e := i.Lock().Find("one")
+	if e == nil || e.Origin.Source != s.URL+discovery.OldPath || e.Origin.Digest != e.Tree || len(e.Files) != 2 {
+		t.Fatalf("entry = %+v", e)
+	}
+	if err := apply(t.Context(), i, Request{Source: s.URL, Skills: []string{"two"}}); err == nil ||
+		!strings.Contains(err.Error(), "no path in a skill") {
+		t.Errorf("error for a path out of the skill = %v", err)
+	}
+	// A version without digests is compared when its files are here.
+	s.put("/.well-known/skills/one/references/a.md", []byte("b"))
+	updateAll(t, i)
+	if now := i.Lock().Find("one"); now.Tree == e.Tree || now.Origin.Digest != now.Tree {
+		t.Errorf("entry after the update = %+v", now)
+	}
+	s.put("/three/SKILL.md", []byte(skillText("three")))
+	if err := apply(t.Context(), i, Request{Source: s.URL + "/three/SKILL.md"}); err != nil {
+		t.Fatal(err)
+	}
+	if e := i.Lock().Find("three"); e == nil || e.Origin.Kind != KindURL || e.Origin.Path != "." {
+		t.Errorf("entry = %+v", e)
+	}
+	verified(t, i)
+}

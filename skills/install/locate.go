@@ -1,0 +1,189 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/skills/source/discovery"
+	"github.com/skillsd/skillsd/skills/source/web"
+)
+
+// maxRefs is the maximum length of the list of a repository's refs, in bytes.
+const maxRefs = 32 << 20
+
+// locate returns a request whose source, ref and directory are written in full. A source that exists on this
+// machine wins over a short form.
+//
+// What the address leaves open is decided by its server, before anything is fetched: the refs of the
+// repository separate a ref from a directory, and a URL that may be of a repository, of a site with an index
+// or of a page is asked for.
+//
+// Errors: *SourceError for an address that is no source, with what it is instead; *FetchError; errors of ctx.
+func (p *Plan) locate(ctx context.Context, req Request) (Request, error) {
+	if _, err := os.Stat(req.Source); err == nil || isArchive(req.Source) {
+		return req, nil
+	}
+	if _, ok := isIndexURL(req.Source); ok {
+		return req, nil
+	}
+	a, ok := readAddress(req.Source)
+	if !ok {
+		return req, nil
+	}
+	given := req
+	req.Source, req.Skills = a.source, slices.Concat(req.Skills, a.skills)
+	if req.Ref == "" {
+		req.Ref = a.ref
+	}
+	if len(a.rest) > 0 {
+		if err := p.separate(ctx, &a, &req); err != nil {
+			return req, err
+		}
+	}
+	if !a.repo && req.Ref == "" && !isDownload(req.Source) && !strings.HasSuffix(req.Source, ".git") {
+		source, err := p.whatIs(ctx, req)
+		if err != nil {
+			return req, err
+		}
+		a.short = a.short || source != given.Source
+		req.Source = source
+	}
+	if a.short && p.i.cfg.Located != nil {
+		p.i.cfg.Located(given.Source, req)
+	}
+	return req, nil
+}
+
+// separate sets the ref and the directory that a page of a repository shows.
+func (p *Plan) separate(ctx context.Context, a *address, req *Request) error {
+	if req.Subdir != "" {
+		return refuse("leave one of them out", "--subdir %s, and the address names a directory too",
+			clip(req.Subdir))
+	}
+	if req.Ref != "" {
+		inside, ok := strings.CutPrefix(strings.Join(a.rest, "/")+"/", req.Ref+"/")
+		if !ok {
+			return refuse("leave --ref out", "--ref %s, and the address names another one", clip(req.Ref))
+		}
+		a.rest = append([]string{req.Ref}, strings.FieldsFunc(inside, func(r rune) bool { return r == '/' })...)
+	}
+	refs, err := p.refs(ctx, *req)
+	if err != nil {
+		return err
+	}
+	ref, dir := a.place(refs)
+	if !slices.Contains(refs, ref) && !commitID().MatchString(ref) {
+		return refuse("copy the address again: branches are renamed and deleted; a commit needs all of its digits",
+			"%s has no branch and no tag %q", req.Source, clip(ref))
+	}
+	req.Ref, req.Subdir = ref, dir
+	return nil
+}
+
+// refs returns the names of the branches and tags of a repository.
+func (p *Plan) refs(ctx context.Context, req Request) ([]string, error) {
+	dir := p.dir + "/refs-" + rand.Text()
+	if err := p.i.root.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	defer func() { _ = p.i.root.RemoveAll(dir) }() // Close removes what is left
+	r, err := open(ctx, p.i.cfg.Git, p.i.path(dir), req.Source, req.Access)
+	if err != nil {
+		return nil, &FetchError{req.Source, err, KindGit}
+	}
+	out, err := r.output(ctx, maxRefs, "ls-remote", "--quiet", "--heads", "--tags", "--", req.Source)
+	if err != nil {
+		return nil, &FetchError{req.Source, err, KindGit}
+	}
+	var names []string
+	for line := range strings.Lines(string(out)) {
+		_, ref, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		for _, kind := range []string{"refs/heads/", "refs/tags/"} {
+			if name, ok := strings.CutPrefix(ref, kind); ok {
+				names = append(names, strings.TrimSuffix(name, "^{}"))
+			}
+		}
+	}
+	return names, nil
+}
+
+// whatIs asks the server of a URL whether it is a repository, a site with an index of skills or a SKILL.md,
+// and returns the URL of that. If the server does not answer, it returns the URL itself, as that of a
+// repository: git then names the error.
+func (p *Plan) whatIs(ctx context.Context, req Request) (string, error) {
+	at, err := web.Parse(req.Source, req.Insecure)
+	if err != nil {
+		return req.Source, nil // resolve refuses it, with the reason
+	}
+	client := p.client(at, req.Access)
+	asked := *at
+	asked.Path, asked.RawQuery = strings.TrimRight(at.Path, "/")+"/info/refs", "service=git-upload-pack"
+	var head bytes.Buffer
+	got, err := client.Fetch(ctx, &asked, maxRefs, &head)
+	refused, answered := errors.AsType[*web.StatusError](err)
+	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case err == nil && strings.HasPrefix(got.Type, "application/x-git-"):
+		return req.Source, nil
+	case err != nil && !answered, answered && mayBePrivate(refused.Status):
+		return req.Source, nil
+	}
+	for _, index := range indexesOf(at) {
+		var text bytes.Buffer
+		if _, err := client.Fetch(ctx, index, discovery.MaxIndex, &text); err != nil {
+			continue
+		}
+		if _, err := discovery.Parse(text.Bytes(), index); err == nil || looksLikeJSON(text.Bytes()) {
+			return index.String(), nil // fetch then names what is wrong with it
+		}
+	}
+	var page bytes.Buffer
+	got, err = client.Fetch(ctx, at, 1<<20, &page)
+	what := "neither a git repository nor a site that publishes skills"
+	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case err == nil && got.Type == "text/html":
+		what = "a web page, neither a git repository nor a site that publishes skills"
+	case err == nil && got.Type != "":
+		what = "a file of the type " + clip(got.Type) + ", not a source of skills"
+	}
+	return "", refuse("give the address of a repository, such as https://github.com/OWNER/REPOSITORY, "+
+		"or of a page that shows its files", "%s is %s", web.Shown(at), what)
+}
+
+// mayBePrivate reports whether a server answers like this for a repository that it shows to some users only.
+func mayBePrivate(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden ||
+		status == http.StatusProxyAuthRequired || status >= 500
+}
+
+// indexesOf returns the URLs at which the site of a URL may publish an index: below the URL itself, and below
+// its host; of the current version, and of 0.1.0.
+func indexesOf(at *url.URL) []*url.URL {
+	dirs := []string{strings.TrimRight(at.Path, "/")}
+	if dirs[0] != "" {
+		dirs = append(dirs, "")
+	}
+	var all []*url.URL
+	for _, dir := range dirs {
+		for _, name := range []string{discovery.Path, discovery.OldPath} {
+			to := *at
+			to.Path, to.RawPath = dir+name, ""
+			all = append(all, &to)
+		}
+	}
+	return all
+}
+
+func looksLikeJSON(text []byte) bool {
+	return bytes.HasPrefix(bytes.TrimLeft(bytes.TrimPrefix(text, []byte("\ufeff")), " \t\r\n"), []byte("{"))
+}
