@@ -94,6 +94,10 @@ func (s *Snapshot) Lookup(nameOrPath string) (*Skill, error) {
 		return nil, s.NotFound(nameOrPath)
 	}
 	named, exact := s.byName[nameOrPath], s.Skill(nameOrPath)
+	// Clients write the skill of a plugin as plugin:skill; its path here is plugin/skill.
+	if group, own, ok := strings.Cut(nameOrPath, ":"); ok && len(named) == 0 && exact == nil {
+		exact = s.Skill(group + "/" + own)
+	}
 	if len(named) == 0 && exact == nil {
 		return nil, s.NotFound(nameOrPath)
 	}

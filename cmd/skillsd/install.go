@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
@@ -246,6 +247,7 @@ func newInstallCmd(a *app) *cobra.Command {
 	flags.StringVar(&opts.SHA256, "sha256", "",
 		"`DIGEST` that the bytes of the archive at a URL must have, now and at updates")
 	flags.StringVar(&opts.request.Subdir, "subdir", "", "look in this `DIR` of the source only")
+	flags.StringVar(&opts.request.Plugin, "plugin", "", "install the skills of this `PLUGIN` of the source")
 	flags.StringVar(&opts.request.Name, "name", "", "`NAME` to install the skill under")
 	flags.StringVar(&opts.Tier, "tier", skills.LeastTrusted().String(),
 		"how far the skills are trusted: `TIER` is "+skills.TierList())
@@ -346,12 +348,34 @@ func located(given string, full install.Request) string {
 	return text
 }
 
+// printPlugins prints the plugins of a source, for a user who has to choose.
+func (o *installOptions) printPlugins(several *install.SeveralError) {
+	w := tabwriter.NewWriter(o.app.err, 0, 0, 2, ' ', 0)
+	for _, row := range several.Plugins[:min(len(several.Plugins), report.MaxListed)] {
+		skills := report.Plural(row.Skills, "skill")
+		if row.Remote != "" {
+			skills = "in " + row.Remote
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", report.Printable(row.Name), report.Printable(skills),
+			report.OneLine(row.Description))
+	}
+	_ = w.Flush()
+	if more := len(several.Plugins) - report.MaxListed; more > 0 {
+		o.app.notef("and %d more", more)
+	}
+}
+
 // failure adds a hint to the error for skills that cannot be installed.
 func (o *installOptions) failure(err error) error {
 	several, isSeveral := errors.AsType[*install.SeveralError](err)
 	refused, isRefused := errors.AsType[*install.RefusedError](err)
 	given := []string{"skillsd", "install", o.request.Source}
 	switch {
+	case isSeveral && len(several.Plugins) > 1:
+		o.printPlugins(several)
+		return exit.Errorf(exit.Usage, "give --plugin NAME, the names of skills, or --all: "+
+			report.ShellLine(append(given, "--plugin", several.Plugins[0].Name)...),
+			"the source has %d plugins and %d skills", len(several.Plugins), len(several.Paths))
 	case isSeveral:
 		one := append(given, path.Base(several.Paths[0]))
 		return exit.Errorf(exit.Usage,

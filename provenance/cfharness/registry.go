@@ -216,9 +216,12 @@ type SkillOrigin struct {
 	Path   string `json:"path,omitempty"`   // of the skill in the source; empty for all of it
 	Ref    string `json:"ref,omitempty"`    // git only, as requested
 	Commit string `json:"commit,omitempty"` // git only
+	// Plugin is the name of the plugin that the skill is a part of, with its version; License is its licence.
+	Plugin  string `json:"plugin,omitempty"`
+	License string `json:"license,omitempty"`
 }
 
-// String returns the origin in one line: https://example.org/skills pdf at 6ce3b31c6eb4 (main).
+// String returns the origin in one line: https://example.org/skills pdf at 6ce3b31c6eb4 (main), plugin docs 1.0.
 func (o *SkillOrigin) String() string {
 	text := o.Source
 	if o.Path != "" {
@@ -229,6 +232,12 @@ func (o *SkillOrigin) String() string {
 	}
 	if o.Ref != "" && o.Ref != o.Commit {
 		text += " (" + o.Ref + ")"
+	}
+	if o.Plugin != "" {
+		text += ", plugin " + o.Plugin
+	}
+	if o.License != "" {
+		text += " (" + o.License + ")"
 	}
 	return text
 }

@@ -28,6 +28,8 @@ type Request struct {
 	Name   string      // of a single skill; empty: its name in the source
 	Tier   skills.Tier // unless Config.Admit gives a more trusted one
 	All    bool        // all skills of the source
+	// Plugin is the plugin whose skills are installed, by its name in the source; empty: any.
+	Plugin string
 	// Skills are the skills to install, by the names of their directories or their own. Without them and All,
 	// exactly one is expected.
 	Skills []string
@@ -90,7 +92,10 @@ func (e *RefusedError) Error() string {
 }
 
 // SeveralError reports a source with several skills where one was expected.
-type SeveralError struct{ Paths []string }
+type SeveralError struct {
+	Paths   []string
+	Plugins []PluginRow // with skills; empty if the source declares none
+}
 
 func (e *SeveralError) Error() string {
 	shown := strings.Join(e.Paths[:min(len(e.Paths), 10)], ", ")
@@ -110,53 +115,64 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 			return nil, &SourceError{Reason: "--name: " + err.Error()}
 		}
 	}
-	return i.newPlan(func(p *Plan) (err error) {
+	return i.newPlan(func(p *Plan) error {
 		req, err := p.locate(ctx, req)
 		if err != nil {
 			return err
 		}
-		origin, err := req.origin()
-		if err != nil {
-			return err
-		}
-		part, err := req.wholeOf(&origin)
-		if err != nil {
-			return err
-		}
-		access := req.Access
-		// Any skill of a collection may be required, so all are fetched; choose then picks the requested ones.
-		access.all = req.All || req.WithRequirements || len(req.Skills) > 0
-		if !req.WithRequirements {
-			access.named = req.Skills
-		}
-		from, err := p.fetch(ctx, origin, access)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, from.close()) }()
-		p.Notes = from.notes
-		chosen, err := p.choose(from, req, part)
-		if err != nil {
-			return err
-		}
-		if req.WithRequirements {
-			chosen = p.required(from, chosen)
-		}
-		// judge can refuse more skills, but after a refusal there is no need to store anything.
-		err = p.refused(req, len(chosen))
-		if err != nil {
-			return err
-		}
-		err = p.add(ctx, from, chosen, req)
-		if err != nil {
-			return err
-		}
-		err = p.judge(ctx)
-		if err != nil {
-			return err
-		}
-		return p.refused(req, len(p.Changes))
+		return p.addAll(ctx, req)
 	})
+}
+
+// addAll fetches the source of a request in full, and stages the skills that the request chooses.
+func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
+	origin, err := req.origin()
+	if err != nil {
+		return err
+	}
+	part, err := req.wholeOf(&origin)
+	if err != nil {
+		return err
+	}
+	access := req.Access
+	// Any skill of a collection may be required, so all are fetched; choose then picks the requested ones.
+	access.all = req.All || req.WithRequirements || len(req.Skills) > 0
+	if !req.WithRequirements {
+		access.named = req.Skills
+	}
+	from, err := p.fetch(ctx, origin, access)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.close()) }()
+	if remote, ok := from.remote(req.Plugin); ok {
+		return p.addRemote(ctx, req, remote)
+	}
+	p.Notes = from.notes
+	chosen, err := p.choose(ctx, from, req, part)
+	if err != nil {
+		return err
+	}
+	if req.WithRequirements {
+		chosen = p.required(from, chosen)
+	}
+	if note := leftovers(chosen); note != "" {
+		p.Notes = append(p.Notes, note)
+	}
+	// judge can refuse more skills, but after a refusal there is no need to store anything.
+	err = p.refused(req, len(chosen))
+	if err != nil {
+		return err
+	}
+	err = p.add(ctx, from, chosen, req)
+	if err != nil {
+		return err
+	}
+	err = p.judge(ctx)
+	if err != nil {
+		return err
+	}
+	return p.refused(req, len(p.Changes))
 }
 
 // origin returns the origin of the source of a request in full.
@@ -193,20 +209,26 @@ func (p *Plan) refused(req Request, others int) error {
 
 // choose returns the skills to install. Each other skill becomes a refusal, or a note if one skill was
 // requested.
-func (p *Plan) choose(from *fetched, req Request, part string) (chosen []candidate, err error) {
-	all := inPart(part, from.candidates())
+func (p *Plan) choose(
+	ctx context.Context, from *fetched, req Request, part string,
+) (chosen []candidate, err error) {
+	all, err := from.ofPlugin(req.Plugin, inPart(part, from.candidates()))
+	if err != nil {
+		return nil, err
+	}
+	whole := req.All || req.Plugin != ""
 	loadable := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.skill == nil })
 	switch {
 	case len(all) == 0:
 		return nil, refuse("look at it, and name the directory with --subdir",
-			"the source has no skill: no SKILL.md was found")
+			"the source has no skill: %s", from.without())
 	case len(req.Skills) > 0:
 		all, err = named(all, req.Skills)
 		if err != nil {
 			return nil, err
 		}
-	case len(loadable) > 1 && !req.All:
-		several := &SeveralError{}
+	case len(loadable) > 1 && !whole:
+		several := &SeveralError{Plugins: from.pluginRows(all)}
 		for _, c := range loadable {
 			several.Paths = append(several.Paths, c.path)
 		}
@@ -214,6 +236,12 @@ func (p *Plan) choose(from *fetched, req Request, part string) (chosen []candida
 	case len(loadable) > 1 && req.Name != "":
 		return nil, refuse("leave it out, or name one skill with --subdir",
 			"--name is for one skill, and the source has %d", len(loadable))
+	}
+	if whole {
+		all, err = p.distinct(ctx, from, all)
+		if err != nil {
+			return nil, err
+		}
 	}
 	for _, c := range all {
 		switch {
@@ -225,7 +253,7 @@ func (p *Plan) choose(from *fetched, req Request, part string) (chosen []candida
 			}
 			chosen = append(chosen, c)
 		// One skill was requested and found, so a broken one beside it is no failure.
-		case len(loadable) == 1 && !req.All:
+		case len(loadable) == 1 && !whole:
 			p.Notes = append(p.Notes, fmt.Sprintf("%q does not load: %s", clip(c.path), c.err))
 		default:
 			p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: "does not load: " + c.err})
@@ -281,8 +309,10 @@ func pathsOf(all []candidate) string {
 // nameFor sets the name under which a candidate is installed: want, or if empty its name in the source. It
 // returns an error if the name cannot be used.
 func (p *Plan) nameFor(c candidate, want string, from *fetched, chosen []candidate) (candidate, error) {
-	c.name = want
-	if want == "" {
+	if want != "" {
+		c.name = want
+	}
+	if c.name == "" {
 		name, err := from.name(c)
 		if err != nil {
 			return c, err
@@ -295,8 +325,7 @@ func (p *Plan) nameFor(c candidate, want string, from *fetched, chosen []candida
 // free returns an error if the name of a candidate is in use, with the skill that uses it and a remedy.
 func (i *Installer) free(c candidate, from *fetched, chosen []candidate) error {
 	for _, other := range chosen {
-		// Names that differ only by case are one directory on some file systems.
-		if strings.EqualFold(other.name, c.name) {
+		if clashes(other.name, c.name) {
 			return fmt.Errorf("the name %s is used by %q in the same source too; "+
 				"install one with --subdir and --name", c.name, clip(other.path))
 		}
@@ -354,7 +383,7 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 				origin.Subdir, origin.Digest = c.path, sum
 			}
 			entry := &Entry{Name: c.name, Tier: req.Tier, Enabled: true, Origin: origin,
-				Tree: version.Tree, InstalledAt: version.InstalledAt, Files: version.Files}
+				Plugin: factsOf(c.plugin), Tree: version.Tree, InstalledAt: version.InstalledAt, Files: version.Files}
 			// A tier in the request that is more trusted than the default one is an explicit choice, and is
 			// kept.
 			if tier, err := p.i.admit(origin); err == nil && req.Tier == skills.LeastTrusted() {

@@ -108,9 +108,10 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, access Acces
 		now := e.Origin
 		now.Commit, now.Digest = from.origin.Commit, from.origin.Digest
 		now.Signer, now.Identity = by, identity
-		if now != e.Origin {
+		facts := from.pluginFacts(e)
+		if now != e.Origin || facts.String() != e.Plugin.String() {
 			same := *e
-			same.Origin = now
+			same.Origin, same.Plugin = now, facts
 			c.After = &same
 		}
 		return c, nil
@@ -125,7 +126,9 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, access Acces
 		origin.Signer, origin.Identity = by, identity
 		version.Origin = &origin
 	}
-	return Change{Name: e.Name, Before: e, After: e.with(version), Left: left}, nil
+	after := e.with(version)
+	after.Plugin = from.pluginFacts(e)
+	return Change{Name: e.Name, Before: e, After: after, Left: left}, nil
 }
 
 // scanOld reads the stored versions of the skills that change, so that edits made in place are ignored.
@@ -135,7 +138,11 @@ func (p *Plan) scanOld(ctx context.Context) (err error) {
 			continue
 		}
 		if tree, err := p.i.cfg.Trees.Tree(ctx, c.Before.Tree); err == nil {
-			if err := tree.Copy(ctx, p.i.root, p.dir+"/before/"+c.Name); err != nil {
+			before, err := p.room("before", c.Name)
+			if err != nil {
+				return err
+			}
+			if err := tree.Copy(ctx, p.i.root, before); err != nil {
 				return err
 			}
 		}

@@ -50,6 +50,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -244,7 +245,7 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		err = i.root.MkdirAll(installedDir+"/"+entry.Tier.String(), 0o700)
+		err = i.root.MkdirAll(path.Dir(placeOf(entry.Tier, entry.Name)), 0o700)
 		if err != nil {
 			return err
 		}

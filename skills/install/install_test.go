@@ -161,6 +161,17 @@ func names(l *Lock) (all []string) {
 	return all
 }
 
+// market is a marketplace: two plugins with a skill of one name, of which one has a skill with its own name
+// too, and one in another source.
+func market() map[string]string {
+	return map[string]string{
+		".claude-plugin/marketplace.json": `{"name":"m","plugins":[{"name":"x","source":"./plugins/x"},
+			{"name":"y","source":"./","strict":false,"skills":["./own/a"]},{"name":"z","source":{"source":"url","url":"http://h.example/z"}}]}`,
+		"plugins/x/.claude-plugin/plugin.json": `{"name":"x","version":"1.0","license":"MIT"}`, "plugins/x/agents/one.md": "x",
+		"plugins/x/skills/a/SKILL.md": skillText("a"), "plugins/x/skills/x/SKILL.md": skillText("x"), "own/a/SKILL.md": skillText("a") + "x\n",
+	}
+}
+
 func collection(t *testing.T) string {
 	return write(t, t.TempDir(), map[string]string{
 		"README.md":                "hello",
@@ -257,7 +268,24 @@ func TestChoice(t *testing.T) {
 		{name: "broken beside one", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")}, want: []string{"a"}},
 		{name: "broken among all", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")}, req: Request{All: true}, err: "does not load"},
 		{name: "keep going", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")}, req: Request{All: true, KeepGoing: true}, want: []string{"a"}},
-		{name: "same name", files: map[string]string{"p/a/SKILL.md": skillText("a"), "q/A/SKILL.md": skillText("a")}, req: Request{All: true}, err: "the name A is used by \"p/a\" in the same source"},
+		{name: "equal copies", files: map[string]string{"p/a/SKILL.md": skillText("a"), "q/A/SKILL.md": skillText("a")}, req: Request{All: true}, want: []string{"a"}},
+		{name: "same name", files: map[string]string{"p/a/SKILL.md": skillText("a"), "q/skills/A/SKILL.md": skillText("a") + "x\n",
+			"skills/a/SKILL.md": skillText("a") + "y\n"}, req: Request{All: true}, want: []string{"a", "p/a", "q/A"}},
+		{name: "copies", files: map[string]string{"docs/ja-JP/skills/a/SKILL.md": skillText("a") + "x\n", ".kiro/skills/a/SKILL.md": skillText("a") + "y\n",
+			"lib/a/SKILL.md": skillText("a"), "backups/1/b/SKILL.md": skillText("b")}, req: Request{All: true}, want: []string{"a", "b"}},
+		{name: "a plugin", files: map[string]string{"plugin.json": `{"name":"x","version":"1"}`, "skills/a/SKILL.md": skillText("a"),
+			"skills/b/SKILL.md": skillText("b")}, req: Request{Plugin: "x"}, want: []string{"x/a", "x/b"}},
+		{name: "one skill of a plugin", files: map[string]string{"plugin.json": `{"name":"x","version":"1"}`, "skills/a/SKILL.md": skillText("a"),
+			"skills/b/SKILL.md": skillText("b")}, req: Request{Skills: []string{"b"}}, want: []string{"b"}},
+		{name: "no such plugin", files: map[string]string{"plugin.json": `{"name":"x"}`, "skills/a/SKILL.md": skillText("a")},
+			req: Request{Plugin: "y"}, err: `the source has no plugin "y"`},
+		{name: "plugins", files: market(), req: Request{All: true}, want: []string{"x/a", "x/x", "y/a"}},
+		{name: "plugins to choose from", files: market(), err: "the source has 3 skills"},
+		{name: "a plugin that is elsewhere", files: market(), req: Request{Plugin: "z"}, err: "anyone on the network can change"},
+		{name: "a plugin out of the source", files: map[string]string{".claude-plugin/marketplace.json": `{"name":"m","plugins":[{"name":"x","source":"../up"}]}`,
+			"skills/a/SKILL.md": skillText("a")}, req: Request{Plugin: "x"}, err: "no plugin"},
+		{name: "no skill in an extension", files: map[string]string{"gemini-extension.json": `{"name":"g","mcpServers":{"s":{}}}`, "commands/a.toml": "x"},
+			req: Request{All: true}, err: "it is a Gemini extension, with 1 command, 1 MCP server"},
 		{name: "ref", files: map[string]string{"a/SKILL.md": skillText("a")}, req: Request{Ref: "main"}, err: "--ref goes with a git URL only"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

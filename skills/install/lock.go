@@ -65,8 +65,10 @@ type Entry struct {
 	Origin      Origin        `json:"origin" yaml:"origin"`
 	Tree        digest.Digest `json:"tree" yaml:"tree"`
 	InstalledAt time.Time     `json:"installedAt" yaml:"installedAt"`
-	Files       LockFiles     `json:"files" yaml:"files"`
-	Assessment  `yaml:",inline"`
+	// Plugin is the plugin that the skill is a part of; nil for none.
+	Plugin     *PluginFacts `json:"plugin,omitempty" yaml:"plugin,omitempty"`
+	Files      LockFiles    `json:"files" yaml:"files"`
+	Assessment `yaml:",inline"`
 	// Previous is the version that Rollback returns to.
 	Previous *Version `json:"previous,omitempty" yaml:"previous,omitempty"`
 }
@@ -135,11 +137,10 @@ func (l *Lock) Find(name string) *Entry {
 	return l.Skills[at]
 }
 
-// clash returns the entry with a name that is equal regardless of case, or nil. Such names are one directory
-// on some systems.
+// clash returns the entry with a name that cannot be used beside another, see clashes, or nil.
 func (l *Lock) clash(name string) *Entry {
 	for _, e := range l.Skills {
-		if strings.EqualFold(e.Name, name) {
+		if clashes(e.Name, name) {
 			return e
 		}
 	}
@@ -203,14 +204,38 @@ const maxLock = 256 << 20
 
 var validName = pattern.New(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?$`)
 
-// checkName returns an error if a skill cannot be installed under a name. The name becomes a directory on
-// every system, so it has only letters, digits, ".", "_" and "-".
+// checkName returns an error if a skill cannot be installed under a name: a name of its own, or GROUP/NAME,
+// where the group is a plugin or a directory of the source. Both become directories on every system, so they
+// have only letters, digits, ".", "_" and "-".
 func checkName(name string) error {
-	if !validName().MatchString(name) || !filepath.IsLocal(name) || skills.Ignored(name) {
+	group, own, grouped := strings.Cut(name, "/")
+	if !isName(group) || grouped && !isName(own) {
 		return fmt.Errorf("%q is not a name of letters, digits, dots, underscores and hyphens, at most 128",
 			clip(name))
 	}
 	return nil
+}
+
+func isName(name string) bool {
+	return validName().MatchString(name) && filepath.IsLocal(name) && !skills.Ignored(name)
+}
+
+// Holding returns the entry of the installed skill that a path of the catalogue lies in, and the rest of the
+// path: empty for that skill itself, else of a skill nested in it. It returns nil for other paths.
+func (l *Lock) Holding(path string) (e *Entry, inside string) {
+	name, rest, _ := strings.Cut(path, "/")
+	if e := l.Find(name); e != nil {
+		return e, rest
+	}
+	own, inside, _ := strings.Cut(rest, "/")
+	return l.Find(name + "/" + own), inside
+}
+
+// clashes reports whether two names cannot be installed together: they are one directory, on systems that
+// ignore case, or one lies in the other.
+func clashes(a, b string) bool {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	return a == b || strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/")
 }
 
 func clip(s string) string {
@@ -258,7 +283,7 @@ func Import(file string) (*Lock, error) {
 
 // check returns an error if an entry is not valid.
 func (e *Entry) check() error {
-	err := cmp.Or(checkName(e.Name), e.Origin.check(), e.version().check())
+	err := cmp.Or(checkName(e.Name), e.Origin.check(), e.Plugin.check(), e.version().check())
 	if err != nil || e.Previous == nil {
 		return err
 	}

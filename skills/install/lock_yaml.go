@@ -29,11 +29,12 @@ const lockHead = "# Written by skillsd install. `skillsd verify` holds the insta
 // is optional.
 var lockKeys = map[string][]string{
 	"": {"version", "skills"},
-	".skills": {"name", "tier", "enabled", "origin", "tree", "installedAt", "files",
-		"verdict?", "why?", "accepted?", "previous?"},
+	".skills": {"name", "tier", "enabled", "origin", "tree", "installedAt", "plugin?",
+		"files", "verdict?", "why?", "accepted?", "previous?"},
 
 	".skills.origin": {"kind", "source", "ref?", "commit?", "digest?", "subdir?", "path", "signer?",
 		"identity?"},
+	".skills.plugin": {"name", "version?", "license?"},
 	".skills.previous": {"origin?", "commit?", "digest?", "tree", "installedAt", "files",
 		"verdict?", "why?", "accepted?"},
 	".skills.previous.origin": {"kind", "source", "ref?", "subdir?", "path", "signer?", "identity?"},

@@ -209,7 +209,7 @@ func (p *Plan) check(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	paths := pathsByName(p.New)
+	paths := p.pathsByName()
 	all, failed := len(p.Changes), error(nil)
 	p.Changes = slices.DeleteFunc(p.Changes, func(c Change) bool {
 		err := p.checkChange(ctx, c, paths[c.Name])
@@ -242,12 +242,19 @@ func (p *Plan) checkChange(ctx context.Context, c Change, paths []string) error 
 	return nil
 }
 
-// pathsByName returns the paths of the skills in a snapshot, by the name of the installed skill that contains
-// them.
-func pathsByName(snapshot *skills.Snapshot) map[string][]string {
+// pathsByName returns the paths of the staged skills, by the name of the changed skill that contains them.
+func (p *Plan) pathsByName() map[string][]string {
+	names := map[string]bool{}
+	for _, c := range p.Changes {
+		names[c.Name] = true
+	}
 	paths := map[string][]string{}
-	for _, sk := range slices.Concat(snapshot.Skills, snapshot.Withheld) {
-		name, _, _ := strings.Cut(sk.Path, "/")
+	for _, sk := range slices.Concat(p.New.Skills, p.New.Withheld) {
+		name, rest, _ := strings.Cut(sk.Path, "/")
+		if !names[name] { // in a group
+			own, _, _ := strings.Cut(rest, "/")
+			name += "/" + own
+		}
 		paths[name] = append(paths[name], sk.Path)
 	}
 	return paths
@@ -330,8 +337,8 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 		}
 	}
 	// The lock file must not survive a power failure that loses the renames, so they are synced first.
-	for _, tier := range skills.Tiers() {
-		err := fsys.SyncDir(p.i.root, installedDir+"/"+tier.String())
+	for _, dir := range p.parents() {
+		err := fsys.SyncDir(p.i.root, dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -354,12 +361,35 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 	// The change is complete now. The next command removes leftovers; it also undoes the change if a power
 	// failure brings the earlier lock file back.
 	p.batch.Keep()
+	// A group whose last skill is gone has no directory; Remove leaves one that is not empty.
+	for _, c := range p.Changes {
+		if c.Before != nil && strings.Contains(c.Before.Name, "/") {
+			_ = p.i.root.Remove(path.Dir(placeOf(c.Before.Tier, c.Before.Name)))
+		}
+	}
 	if fsys.SyncDir(p.i.root, ".") == nil {
 		_ = p.i.root.Remove(journal)
 		_ = p.i.root.RemoveAll(p.dir)
 	}
 	p.dir = ""
 	return nil
+}
+
+// parents returns the directories in which the plan renames skills, the innermost first.
+func (p *Plan) parents() (dirs []string) {
+	for _, c := range p.Changes {
+		for _, e := range []*Entry{c.Before, c.After} {
+			if e != nil && strings.Contains(e.Name, "/") {
+				dirs = append(dirs, path.Dir(placeOf(e.Tier, e.Name)))
+			}
+		}
+	}
+	slices.Sort(dirs)
+	dirs = slices.Compact(dirs)
+	for _, tier := range skills.Tiers() {
+		dirs = append(dirs, installedDir+"/"+tier.String())
+	}
+	return dirs
 }
 
 // move replaces the served directory of a skill with the staged one, and appends how to undo that.
@@ -383,6 +413,9 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 		}
 		if c.After.Served() {
 			is = placeOf(c.After.Tier, c.After.Name)
+			if err := p.i.root.MkdirAll(path.Dir(is), 0o700); err != nil {
+				return err
+			}
 		}
 	}
 	if was != "" && was == is {
@@ -395,7 +428,11 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 	}
 	// A disabled skill has no directory here, and that of a damaged one may be missing.
 	if was != "" {
-		if err := rename(was, p.dir+"/old/"+c.Before.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		old, err := p.room("old", c.Before.Name)
+		if err != nil {
+			return err
+		}
+		if err := rename(was, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -411,6 +448,13 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 
 // path returns the absolute path of a directory in the staging directory.
 func (p *Plan) path(name string) string { return p.i.path(p.dir + "/" + name) }
+
+// room returns the path of a skill in a directory of the plan, relative to the state directory, and makes the
+// directory of its group.
+func (p *Plan) room(dir, name string) (string, error) {
+	at := p.dir + "/" + dir + "/" + name
+	return at, p.i.root.MkdirAll(path.Dir(at), 0o700)
+}
 
 // placed returns the staged directory of a skill, relative to the state directory.
 func (p *Plan) placed(name string) string { return p.dir + "/place/" + name }
@@ -462,6 +506,9 @@ func (p *Plan) store(ctx context.Context, sk *skills.Skill) (*store.Tree, error)
 // place stages a stored tree under a name. It moves the directory own there if that has exactly these files.
 func (p *Plan) place(ctx context.Context, name string, tree *store.Tree, own string) error {
 	if err := p.i.before("place " + name); err != nil {
+		return err
+	}
+	if _, err := p.room("place", name); err != nil {
 		return err
 	}
 	if own != "" {

@@ -235,7 +235,8 @@ func (p *Plan) AssessAll(ctx context.Context, s Sync) (rows []Change, err error)
 			// The comparison with the lock file reports trees that the store lost.
 			tree, lost := p.i.cfg.Trees.Tree(ctx, sum)
 			if lost == nil {
-				err = errors.Join(err, tree.Copy(ctx, p.i.root, p.dir+"/"+dir+"/"+e.Name))
+				at, failed := p.room(dir, e.Name)
+				err = errors.Join(err, failed, tree.Copy(ctx, p.i.root, at))
 			}
 		}
 		if err = errors.Join(err, ctx.Err()); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source/plugin"
 )
 
 // fetched is a fetched and scanned source.
@@ -22,6 +23,7 @@ type fetched struct {
 	failed   map[string]error         // errors of the parts that could not be fetched, by path
 	digests  map[string]digest.Digest // digests of the fetched parts, by path
 	own      string                   // directory with the parts, used by this plan alone
+	plugins  *plugin.Source           // what the source declares about plugins
 	vouched  bool                     // the signature of the whole source was verified
 	unsigned error                    // why no signature of the whole was verified
 	close    func() error             // releases it; its skills can no longer be read
@@ -52,6 +54,10 @@ func (p *Plan) fetch(ctx context.Context, origin Origin, access Access) (_ *fetc
 	if err != nil {
 		return nil, err
 	}
+	f.plugins, err = pluginsOf(root)
+	if err != nil {
+		return nil, err
+	}
 	p.i.progress("skills looked for", 0, 0)
 	root.Tier = skills.LeastTrusted()
 	f.snapshot, err = skills.Scan(ctx, []skills.Root{root},
@@ -76,10 +82,11 @@ func isSkillFile(p string) bool { return strings.EqualFold(path.Base(p), "SKILL.
 
 // candidate is a skill of a source.
 type candidate struct {
-	path  string // in the source
-	skill *skills.Skill
-	err   string // why it does not load, if skill is nil
-	name  string // to install it under
+	path   string // in the source
+	skill  *skills.Skill
+	err    string // why it does not load, if skill is nil
+	name   string // to install it under
+	plugin *plugin.Plugin
 }
 
 // ownDir returns the directory with the files of this skill alone, relative to the state directory, or "".
@@ -95,7 +102,8 @@ func (f *fetched) ownDir(at string) string {
 func (f *fetched) candidates() []candidate {
 	var all []candidate
 	for _, sk := range slices.Concat(f.snapshot.Skills, f.snapshot.Withheld) {
-		all = append(all, candidate{path: path.Join(f.origin.Path, sk.Dir), skill: sk})
+		all = append(all, candidate{path: path.Join(f.origin.Path, sk.Dir), skill: sk,
+			plugin: f.plugins.Of(sk.Dir)})
 	}
 	for _, d := range f.snapshot.Diagnostics {
 		if d.Severity == skills.Error && isSkillFile(d.Path) {

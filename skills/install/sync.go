@@ -141,7 +141,11 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 		}
 		earlier, lost := at.tree(ctx, c.After.Previous.Tree, c.After.previousOrigin())
 		if lost == nil && s.Lock != nil && c.Before == nil {
-			if err := earlier.Copy(ctx, p.i.root, p.dir+"/earlier/"+c.Name); err != nil {
+			at, err := p.room("earlier", c.Name)
+			if err != nil {
+				return err
+			}
+			if err := earlier.Copy(ctx, p.i.root, at); err != nil {
 				return err
 			}
 		}
@@ -163,7 +167,7 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 	if err != nil {
 		return err
 	}
-	paths := pathsByName(p.New)
+	paths := p.pathsByName()
 	for _, c := range p.Changes {
 		if err := p.i.taken(ctx, c.Before, paths[c.Name]); err != nil {
 			return refuse("remove it from the lock file, or move the skill served there",

@@ -204,14 +204,45 @@ func (i *Installer) strays() ([]Problem, error) {
 			return nil, err
 		}
 		for _, entry := range entries {
-			if e := i.lock.Find(entry.Name()); e == nil || e.Tier != tier {
-				problems = append(problems, Problem{Name: strings.ToValidUTF8(entry.Name(), "�"),
-					What: "is in " + dir + " and not in the lock file",
-					Kind: ProblemStray, Dir: dir + "/" + entry.Name()})
+			below, err := i.straysAt(tier, dir, entry)
+			if err != nil {
+				return nil, err
 			}
+			problems = append(problems, below...)
 		}
 	}
 	return problems, nil
+}
+
+// straysAt returns an entry of the served directory of a tier if it is not in the lock file; of the directory
+// of a group, its entries.
+func (i *Installer) straysAt(tier skills.Tier, dir string, entry fs.DirEntry) (problems []Problem, err error) {
+	names := []string{entry.Name()}
+	if i.lock.isGroup(entry.Name(), tier) && entry.IsDir() {
+		below, err := fs.ReadDir(i.root.FS(), dir+"/"+entry.Name())
+		if err != nil {
+			return nil, err
+		}
+		names = nil
+		for _, one := range below {
+			names = append(names, entry.Name()+"/"+one.Name())
+		}
+	}
+	for _, name := range names {
+		if e := i.lock.Find(name); e == nil || e.Tier != tier {
+			problems = append(problems, Problem{Name: strings.ToValidUTF8(name, "�"),
+				What: "is in " + dir + " and not in the lock file",
+				Kind: ProblemStray, Dir: dir + "/" + name})
+		}
+	}
+	return problems, nil
+}
+
+// isGroup reports whether skills of a tier are installed as NAME/SKILL.
+func (l *Lock) isGroup(name string, tier skills.Tier) bool {
+	return slices.ContainsFunc(l.Skills, func(e *Entry) bool {
+		return e.Tier == tier && strings.HasPrefix(e.Name, name+"/")
+	})
 }
 
 // Inspection is the result of Inspect.

@@ -19,12 +19,11 @@ func Mark(rows []report.SkillRow, lock *install.Lock, state string) {
 		if err != nil || !filepath.IsLocal(below) {
 			continue
 		}
-		name, _, nested := strings.Cut(row.Path, "/")
-		e := lock.Find(name)
+		e, inside := lock.Holding(row.Path)
 		switch {
 		case e == nil:
 			row.Reasons = append(row.Reasons, "is not in the lock file: see `skillsd verify`")
-		case !nested && row.TreeDigest != "" && e.Tree != row.TreeDigest:
+		case inside == "" && row.TreeDigest != "" && e.Tree != row.TreeDigest:
 			row.Reasons = append(row.Reasons, "changed since it was installed: see `skillsd verify`")
 			fallthrough
 		default:

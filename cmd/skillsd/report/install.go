@@ -87,7 +87,10 @@ func (r *Installation) MarkWaiting() {
 // OriginOf returns the origin of an installed skill.
 func OriginOf(e *install.Entry) *cfharness.SkillOrigin {
 	o := &cfharness.SkillOrigin{Kind: string(e.Origin.Kind), Source: e.Origin.Source, Path: e.Origin.Path,
-		Ref: e.Origin.Ref, Commit: e.Origin.Commit}
+		Ref: e.Origin.Ref, Commit: e.Origin.Commit, Plugin: e.Plugin.String()}
+	if e.Plugin != nil {
+		o.License = e.Plugin.License
+	}
 	if o.Path == "." {
 		o.Path = ""
 	}

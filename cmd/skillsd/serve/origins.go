@@ -42,10 +42,13 @@ func (o *origins) of(ctx context.Context, sk *skills.Skill, tree digest.Digest) 
 	if err != nil || !filepath.IsLocal(below) {
 		return nil
 	}
-	name, inside, nested := strings.Cut(sk.Path, "/")
-	if nested {
+	e, inside := o.entry(sk.Path)
+	if e == nil {
+		return nil
+	}
+	if inside != "" {
 		// The lock file has the digest of the enclosing skill.
-		whole := o.registry.Snapshot().Skill(name)
+		whole := o.registry.Snapshot().Skill(e.Name)
 		if whole == nil || whole.Root.Dir != sk.Root.Dir {
 			return nil
 		}
@@ -55,8 +58,7 @@ func (o *origins) of(ctx context.Context, sk *skills.Skill, tree digest.Digest) 
 		}
 		tree = index.TreeDigest
 	}
-	e := o.entry(name)
-	if e == nil || e.Tree != tree {
+	if e.Tree != tree {
 		return nil
 	}
 	origin := report.OriginOf(e)
@@ -64,23 +66,24 @@ func (o *origins) of(ctx context.Context, sk *skills.Skill, tree digest.Digest) 
 	return origin
 }
 
-// entry returns the lock file's entry of an installed skill, or nil.
-func (o *origins) entry(name string) *install.Entry {
+// entry returns the lock file's entry of the installed skill at a path, or in which the path lies, and the
+// rest of the path; or nil.
+func (o *origins) entry(path string) (e *install.Entry, inside string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	file := install.LockFile(o.state)
 	info, err := os.Stat(file)
 	if err != nil {
-		return nil
+		return nil, ""
 	}
 	if o.info == nil || !os.SameFile(o.info, info) || !info.ModTime().Equal(o.info.ModTime()) ||
 		info.Size() != o.info.Size() {
 		o.info = nil
 		o.lock, err = install.ReadLock(file)
 		if err != nil {
-			return nil
+			return nil, ""
 		}
 		o.info = info
 	}
-	return o.lock.Find(name)
+	return o.lock.Holding(path)
 }
