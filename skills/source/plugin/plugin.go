@@ -226,7 +226,7 @@ func (s *Source) market(source fs.FS, m *market) {
 func (m *manifest) where(root string) (remote Remote, dir string, err error) {
 	var local string
 	if json.Unmarshal(m.Source, &local) == nil {
-		if root != "" && !strings.HasPrefix(local, "./"+strings.TrimPrefix(root, "./")) {
+		if root != "" && !strings.HasPrefix(local, ".") {
 			local = path.Join(root, local)
 		}
 		dir, err = inside(".", local)
