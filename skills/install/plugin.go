@@ -160,6 +160,7 @@ var translation = pattern.New(`^[a-z]{2}[-_]([A-Z]{2}|[A-Z][a-z]{3})$`)
 // their directory in front; but translations, backups and copies for single tools are left out beside it.
 func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]candidate, error) {
 	byName, order := map[string][]candidate{}, []string{}
+	inPlugins := map[string]bool{} // names of skills in plugins, without the plugin
 	var kept []candidate
 	present := 0
 	for _, c := range all {
@@ -181,6 +182,9 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 			c.name = c.plugin.Name + "/" + name
 		}
 		key := strings.ToLower(c.name)
+		if c.name != name {
+			inPlugins[strings.ToLower(name)] = true
+		}
 		if byName[key] == nil {
 			order = append(order, key)
 		}
@@ -188,16 +192,25 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 	}
 	equal, copies := 0, []string{}
 	for _, key := range order {
+		// A skill outside of the plugins that has the name of one in a plugin is a version of it for another tool.
+		if group := byName[key]; !strings.Contains(key, "/") && inPlugins[key] {
+			for _, c := range group {
+				copies = append(copies, c.path)
+			}
+			continue
+		}
 		chosen, same, left, err := separated(ctx, byName[key])
 		if err != nil {
 			return nil, err
 		}
 		kept, equal, copies = append(kept, chosen...), equal+same, append(copies, left...)
 	}
-	// A plugin and a skill of one name would be one directory.
-	for n := range kept {
-		if kept[n].skill != nil && slices.ContainsFunc(kept[:n], func(o candidate) bool { return clashes(o.name, kept[n].name) }) {
-			kept[n].name = kept[n].grouped(kept[:n])
+	// A plugin and a skill of one name would be one directory. The plugin keeps it.
+	for n, c := range kept {
+		below := strings.ToLower(c.name) + "/"
+		isGroup := func(o candidate) bool { return strings.HasPrefix(strings.ToLower(o.name), below) }
+		if c.skill != nil && slices.ContainsFunc(kept, isGroup) {
+			kept[n].name = c.grouped(kept)
 		}
 	}
 	if present > 0 {
@@ -244,13 +257,25 @@ func separated(ctx context.Context, named []candidate) (chosen []candidate, equa
 }
 
 // grouped returns DIR/NAME for a candidate whose name others have: DIR is the closest directory above it that
-// makes the name unique.
+// makes the name unique. A directory skills is taken last, since it tells nothing.
 func (c *candidate) grouped(others []candidate) string {
-	own := path.Base(c.name)
+	var dirs []string
 	for dir := path.Dir(c.path); dir != "." && dir != "/"; dir = path.Dir(dir) {
-		name := path.Base(dir) + "/" + own
+		dirs = append(dirs, path.Base(dir))
+	}
+	slices.SortStableFunc(dirs, func(a, b string) int {
+		switch {
+		case (a == "skills") == (b == "skills"):
+			return 0
+		case a == "skills":
+			return 1
+		}
+		return -1
+	})
+	for _, dir := range dirs {
+		name := dir + "/" + path.Base(c.name)
 		isUsed := slices.ContainsFunc(others, func(o candidate) bool { return clashes(o.name, name) })
-		if path.Base(dir) != "skills" && isName(path.Base(dir)) && !isUsed {
+		if isName(dir) && !isUsed {
 			return name
 		}
 	}
