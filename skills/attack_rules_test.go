@@ -113,10 +113,18 @@ func TestUpperFirst(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(dir, "a", "skill.md")); err == nil {
 		t.Skip("missing capability: a file system that keeps names apart by case")
 	}
-	writeTree(t, dir, map[string]string{"a/skill.md": document("a", "lower"), "b/Skill.md": document("b", "d"), "b/c/skill.md": document("c", "d")})
+	writeTree(t, dir, map[string]string{"a/skill.md": document("a", "lower"), "b/Skill.md": document("b", "d"), "b/c/skill.md": document("c", "d"), "e/SKILL.MD": document("e", "odd"),
+		"e/skill.md": document("e", "exact"), "f/SKILL.MD": document("f", "d"), "f/Skill.md": "---\n", "g/SKILL.MD/x": "x"})
 	snapshot := scan(t, nil, skills.Root{Dir: dir})
-	if diff := cmp.Diff([]string{"a", "b/c"}, paths(snapshot.Skills)); diff != "" {
+	if diff := cmp.Diff([]string{"a", "b", "b/c", "e", "f"}, paths(snapshot.Skills)); diff != "" {
 		t.Fatalf("skills (-want +got):\n%s", diff)
+	}
+	for path, want := range map[string]string{"a": "SKILL.md", "b": "Skill.md", "e": "skill.md", "f": "SKILL.MD"} {
+		sk := snapshot.Skill(path)
+		odd := slices.ContainsFunc(sk.Diagnostics, func(d skills.Diagnostic) bool { return d.Code == skills.CodeMisspeltFile })
+		if exact := want == "SKILL.md" || want == "skill.md"; sk.File != want || odd == exact || sk.Form.Strict != exact || sk.Form.Publishable != exact {
+			t.Errorf("%s: %s has the form %+v and diagnostics %v", path, want, sk.Form, sk.Diagnostics)
+		}
 	}
 	if sk := snapshot.Skill("a"); sk.File != "SKILL.md" || sk.Description() != "upper" || index(t, sk).Resource("skill.md") == nil {
 		t.Errorf("%s with %q", sk.File, sk.Description())
@@ -126,8 +134,8 @@ func TestUpperFirst(t *testing.T) {
 // TestSkippedNames: what no view has is neither searched for skills, nor a file of one, nor drift.
 func TestSkippedNames(t *testing.T) {
 	t.Parallel()
-	skipped := []string{".git", ".github", ".hub", ".archive", "node_modules", "__pycache__", ".DS_Store", "a.md~", "~", ".a.md.swp", ".swp", "#a.md#", "##"}
-	kept := []string{".gitignore", ".githubs", "git", "node_module", "pycache", "DS_Store", "~a", "a.swp", "#", "#a", "a#", ".agents"}
+	skipped := []string{"__MACOSX", "._a.sh", "._", "Thumbs.db", "thumbs.DB", "Desktop.ini", ".git", ".github", ".hub", ".archive", "node_modules", "__pycache__", ".DS_Store", "a.md~", "~", ".a.md.swp", ".swp", "#a.md#", "##"}
+	kept := []string{"_MACOSX", "Thumbs.dbs", ".gitignore", ".githubs", "git", "node_module", "pycache", "DS_Store", "~a", "a.swp", "#", "#a", "a#", ".agents"}
 	dir := t.TempDir()
 	tree := map[string]string{"s/SKILL.md": document("s", "d")}
 	for _, name := range append(slices.Clone(skipped), kept...) {

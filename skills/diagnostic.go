@@ -69,8 +69,7 @@ const (
 
 // Codes of a SKILL.md.
 const (
-	// CodeMisspeltFile: the name is SKILL.md in another case, which is the same file on some systems; the
-	// directory is not a skill.
+	// CodeMisspeltFile: the name is SKILL.md in another case, which is the same file on some systems only.
 	CodeMisspeltFile Code = "misspelt-skill-file"
 	// CodeUnreadableSkill: SKILL.md is not a regular file, or cannot be read.
 	CodeUnreadableSkill Code = "unreadable-skill"

@@ -47,17 +47,20 @@ const (
 
 // relevant reports whether an entry matters to a scan.
 func relevant(name string, mode fs.FileMode) bool {
-	return strings.EqualFold(name, upperFile) || (mode&(fs.ModeDir|fs.ModeSymlink) != 0 && !Ignored(name))
+	return strings.EqualFold(name, upperFile) || mode&(fs.ModeDir|fs.ModeSymlink) != 0 && !Ignored(name) ||
+		name == HostingDir && mode.IsDir()
 }
 
-// Ignored reports whether scans and indexes skip files and directories with this name: version control,
-// caches, and backup files of editors.
+// Ignored reports whether indexes skip files and directories with this name, and scans too, except for
+// [Skips]: version control, caches, backup files of editors, and what macOS and Windows add to directories
+// and archives.
 func Ignored(name string) bool {
 	switch name {
-	case ".git", ".github", ".hub", ".archive", "node_modules", "__pycache__", ".DS_Store":
+	case ".git", HostingDir, ".hub", ".archive", "node_modules", "__pycache__", ".DS_Store", "__MACOSX":
 		return true
 	}
-	return strings.HasSuffix(name, "~") ||
+	return strings.HasSuffix(name, "~") || strings.HasPrefix(name, "._") ||
+		strings.EqualFold(name, "Thumbs.db") || strings.EqualFold(name, "desktop.ini") ||
 		strings.HasPrefix(name, ".") && strings.HasSuffix(name, ".swp") ||
 		len(name) > 1 && name[0] == '#' && strings.HasSuffix(name, "#")
 }

@@ -37,6 +37,12 @@ func (s *Skill) setForm(doc *frontmatter.Document) {
 		s.Diagnostics = append(s.Diagnostics, diagnose(severity, code, s.File, "%s", detail))
 	}
 	var rules []string
+	if strings.EqualFold(s.File, upperFile) && s.File != upperFile && s.File != lowerFile {
+		note(Warning, CodeMisspeltFile, "the name is not SKILL.md but the same in another case; "+
+			"clients on other systems do not find it")
+		rules = append(rules, "the file is not named SKILL.md")
+		s.Form.Strict = false
+	}
 	if doc.Repaired() {
 		rules = append(rules, "the frontmatter was repaired")
 	}

@@ -74,7 +74,7 @@ func keptTree(t *testing.T) (dir, file string) {
 	dir = t.TempDir()
 	for name, content := range map[string]string{
 		"a/SKILL.md":        "---\nname: a\ndescription: first\nmetadata: {tags: [x, y], requires: {bins: [sh]}}\n---\nlead of a\n",
-		"a/references/r.md": "r", "a/deep/er/inner/SKILL.md": "---\nname: inner\ndescription: nested\n---\n", "a/assets/x/y/z": "",
+		"a/references/r.md": "r", "a/deep/er/inner/SKILL.md": "---\nname: inner\ndescription: nested\n---\n", "a/more/x/y/z": "",
 		"group/b/skill.md": "---\nname: other\ndescription: [unquoted: yes\n---\n", "group/c/SKILL.md": "no frontmatter\x00", "group/c/file": "",
 		"group/Skill.md": "", "none/of/these/file": "",
 	} {
@@ -144,7 +144,7 @@ func TestScanKept(t *testing.T) {
 		{"a skill file", write("a/SKILL.md", "---\nname: a\ndescription: other\n---\n")},
 		{"a nested one", write("a/deep/er/inner/SKILL.md", "---\nname: inner\ndescription: other\n---\n")},
 		{"one more", write("none/of/SKILL.md", "---\nname: of\ndescription: d\n---\n")},
-		{"one more in a directory of a skill", write("a/assets/x/SKILL.md", "---\nname: x\ndescription: d\n---\n")},
+		{"one more in a directory of a skill", write("a/more/x/SKILL.md", "---\nname: x\ndescription: d\n---\n")},
 		{"a directory has another name", move("group/b", "group/e")},
 		{"a skill file has another name", move("a/SKILL.md", "a/skill.md")},
 		{"a skill is not one any more", move("a/skill.md", "a/other.md")},

@@ -116,6 +116,6 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 func (s *scanner) hasWalked(target string) bool {
 	return slices.ContainsFunc(s.walked, func(dir string) bool {
 		return within(dir, target) &&
-			!slices.ContainsFunc(strings.Split(filepath.ToSlash(target[len(dir):]), "/"), Ignored)
+			!skipsPath(strings.TrimPrefix(filepath.ToSlash(target[len(dir):]), "/"))
 	})
 }

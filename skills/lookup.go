@@ -71,9 +71,9 @@ func (s *Snapshot) HiddenBy(sk *Skill, path string) (by []*Skill) {
 func (s *Snapshot) KnowsNested(sk *Skill, index *Index, file string) bool {
 	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 		nested := slices.ContainsFunc(index.Resources, func(r Resource) bool {
-			return strings.EqualFold(r.Path, dir+"/SKILL.md")
+			return r.Path == dir+"/"+upperFile || r.Path == dir+"/"+lowerFile
 		})
-		if nested && s.Skill(sk.Path+"/"+dir) == nil {
+		if nested && !slices.ContainsFunc(strings.Split(dir, "/"), IsMaterial) && s.Skill(sk.Path+"/"+dir) == nil {
 			return false
 		}
 	}

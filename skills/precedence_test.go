@@ -76,7 +76,7 @@ func TestPrecedenceBelow(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	writeTree(t, base, map[string]string{
-		"org/outer/SKILL.md": document("outer", "d"), "org/outer/references/x.md": "real", "org/outer/references/own/SKILL.md": document("own", "d"),
+		"org/outer/SKILL.md": document("outer", "d"), "org/outer/references/x.md": "real", "org/outer/more/own/SKILL.md": document("own", "d"),
 		"low/outer/references/SKILL.md": document("references", "intruder"), "low/outer/references/x.md": "forged",
 	})
 	org := skills.Root{Dir: filepath.Join(base, "org"), Tier: skills.TierOrg}
@@ -96,7 +96,7 @@ func TestPrecedenceBelow(t *testing.T) {
 		if err != nil || sk.Path != test.want {
 			t.Errorf("%s: Resolve = %v, %v; want %s", test.name, sk, err, test.want)
 		}
-		if own := snapshot.Skill("outer/references/own"); test.want == "outer" && (own == nil || own.Root.Tier != skills.TierOrg) {
+		if own := snapshot.Skill("outer/more/own"); test.want == "outer" && (own == nil || own.Root.Tier != skills.TierOrg) {
 			t.Errorf("%s: the skill that is nested is gone", test.name)
 		}
 		if len(snapshot.Shadowed) == 0 {

@@ -376,7 +376,7 @@ func (s *scanner) recall(a *area) (old map[string]*visit, changed []string) {
 		}
 		if within(top, path) {
 			rel := strings.TrimPrefix(filepath.ToSlash(path[len(top):]), "/")
-			if !slices.ContainsFunc(strings.Split(rel, "/"), Ignored) {
+			if !skipsPath(rel) {
 				changed = append(changed, rel)
 			}
 		}

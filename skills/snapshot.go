@@ -62,7 +62,7 @@ func (s *Snapshot) Cut() []Diagnostic {
 	var cut []Diagnostic
 	for _, d := range s.Diagnostics {
 		last := d.Path[strings.LastIndexByte(d.Path, '/')+1:]
-		if d.Code == CodeScanLimit && d.Severity == Error && last != upperFile && last != lowerFile {
+		if d.Code == CodeScanLimit && d.Severity == Error && !strings.EqualFold(last, upperFile) {
 			cut = append(cut, d)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -109,7 +110,15 @@ func (v *visitor) visit(rel string, depth int, was *visit) *visit {
 		v.note(Error, CodeScanLimit, v.path(rel),
 			"the directory has more than %d entries; the others are not scanned", maxList)
 	}
-	if file := v.skillFile(entries, rel); file != nil {
+	parent := ""
+	if rel != "." {
+		parent = path.Base(rel)
+	}
+	file := v.skillFile(entries, rel)
+	if file == nil {
+		file = otherCase(entries)
+	}
+	if file != nil && parent != HostingDir {
 		v.skill(f, entries, file, rel, depth)
 		return v.out
 	}
@@ -118,11 +127,7 @@ func (v *visitor) visit(rel string, depth int, was *visit) *visit {
 		_, err := CleanPath(v.path(below))
 		switch {
 		// Not a file here: skillFile has reported it.
-		case e.name == upperFile || e.name == lowerFile:
-		// list returns no other regular files but those with the name of a skill file in another case.
-		case e.mode == 0:
-			v.note(Warning, CodeMisspeltFile, v.path(below),
-				"only %s and %s make a directory a skill", upperFile, lowerFile)
+		case e.name == upperFile || e.name == lowerFile, e.mode == 0, Skips(parent, e.name):
 		case err != nil:
 			v.note(Warning, CodeInvalidPath, v.path(rel),
 				"a directory has a name that no path can hold: %s", quoted(e.name))
@@ -155,6 +160,17 @@ func (v *visitor) skillFile(entries []entry, rel string) *entry {
 	return nil
 }
 
+// otherCase returns a file with the name of a skill file in another case, or nil. On some systems it is the
+// same file as SKILL.md, so clients there load it.
+func otherCase(entries []entry) *entry {
+	// list returns no other regular files.
+	at := slices.IndexFunc(entries, func(e entry) bool { return e.mode == 0 })
+	if at < 0 {
+		return nil
+	}
+	return &entries[at]
+}
+
 // skill loads a skill and searches it for nested skills. Links inside a skill are left to its index, since
 // they never lead to a skill.
 func (v *visitor) skill(f *lazyFolder, entries []entry, file *entry, rel string, depth int) {
@@ -179,7 +195,8 @@ func (v *visitor) nested(f *lazyFolder, entries []entry, rel, path string, depth
 		return
 	}
 	for _, e := range entries {
-		if !e.mode.IsDir() || e.name == upperFile || e.name == lowerFile {
+		if !e.mode.IsDir() || e.name == upperFile || e.name == lowerFile ||
+			Ignored(e.name) || IsMaterial(e.name) {
 			continue
 		}
 		v.budget--
@@ -211,7 +228,8 @@ func (v *visitor) nested(f *lazyFolder, entries []entry, rel, path string, depth
 	}
 }
 
-// inner searches a directory of a skill for nested skills.
+// inner searches a directory of a skill for nested skills. Their files are SKILL.md or skill.md: directories
+// that barren recognizes are not listed, so another case could not be found in all of them.
 func (v *visitor) inner(f *lazyFolder, path string, depth int) {
 	defer f.close()
 	entries, _, err := f.list()

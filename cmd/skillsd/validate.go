@@ -235,7 +235,7 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 			o.app.notef("note: %s", report.ProblemLine(place, string(d.Code), d.Detail, d.Fix()))
 		}
 		switch {
-		case d.Severity == skills.Error && (file == "SKILL.md" || file == "skill.md"):
+		case d.Severity == skills.Error && strings.EqualFold(file, "SKILL.md"):
 			if sk := broken[name]; sk != nil {
 				dir = sk.Dir
 			}

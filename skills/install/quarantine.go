@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -175,7 +176,7 @@ func assessment(ctx context.Context, name string, was, is *skills.Snapshot) (Ass
 		if err != nil {
 			return Assessment{}, err
 		}
-		all.Signals = append(all.Signals, facts.Signals...)
+		all.Signals = append(all.Signals, Weigh(ctx, after.Skill, after.Index, facts.Signals)...)
 		all.Scripts = append(all.Scripts, facts.Scripts...)
 		all.Hosts = append(all.Hosts, facts.Hosts...)
 		all.Tools = append(all.Tools, facts.ToolsAdded...)
@@ -190,6 +191,43 @@ func assessment(ctx context.Context, name string, was, is *skills.Snapshot) (Ass
 		why = append(why[:most], fmt.Sprintf("and %d more", more))
 	}
 	return Assessment{Verdict: verdict, Why: strings.Join(why, "; ")}, nil
+}
+
+// Weigh returns the signals of a skill with the severity that they have for a verdict: a signal in a sample,
+// such as a fixture of a scanner, is only worth knowing unless another text of the skill names the file. An
+// instruction that is split over files names them.
+func Weigh(ctx context.Context, sk *skills.Skill, index *skills.Index, signals []skills.Diagnostic,
+) []skills.Diagnostic {
+	weighed := slices.Clone(signals)
+	for n, d := range weighed {
+		if d.Severity == skills.Warning && skills.IsSample(d.Path) && !isNamed(ctx, sk, index, d.Path) {
+			weighed[n].Severity = skills.Info
+		}
+	}
+	return weighed
+}
+
+// maxNaming is the maximum size of a text that is searched for the name of a file, in bytes.
+const maxNaming = 1 << 20
+
+// isNamed reports whether SKILL.md, or another text of the skill that is no sample, contains the name of a file:
+// with its directory if many files have the same name. A text that cannot be read is one that may.
+func isNamed(ctx context.Context, sk *skills.Skill, index *skills.Index, file string) bool {
+	name := path.Base(file)
+	stem, _, _ := strings.Cut(strings.ToLower(name), ".")
+	if stem == "skill" || stem == "readme" || stem == "index" || stem == "main" {
+		name = path.Join(path.Base(path.Dir(file)), name)
+	}
+	texts := []string{sk.File}
+	for _, r := range index.Resources {
+		if r.Text && !skills.IsSample(r.Path) && r.Size <= maxNaming {
+			texts = append(texts, r.Path)
+		}
+	}
+	return slices.ContainsFunc(texts, func(text string) bool {
+		content, err := sk.Read(ctx, text, maxNaming)
+		return err != nil || strings.Contains(string(content.Data), name)
+	})
 }
 
 // assessEarlier assesses the earlier versions that a lock file from another machine brought.

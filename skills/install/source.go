@@ -33,7 +33,7 @@ type fetched struct {
 const maxSourceDirs = 1_000_000
 
 // missed lists the codes of diagnostics for files that a scan left out.
-var missed = []skills.Code{skills.CodeMisspeltFile, skills.CodeOutsideRoot, skills.CodeMaxDepth,
+var missed = []skills.Code{skills.CodeOutsideRoot, skills.CodeMaxDepth,
 	skills.CodeInvalidPath, skills.CodeUnreadableDir}
 
 // fetch opens the source of an origin and scans the directory origin.Path. For git, it fetches the commit of

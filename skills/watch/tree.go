@@ -100,7 +100,9 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 	}
 	for _, e := range entries {
 		switch {
-		case skills.Ignored(e.Name()):
+		case ignored(e.Name()):
+		// Depth 0 is the top of a tree, which is searched whatever its name is.
+		case depth > 0 && filepath.Base(dir) == skills.HostingDir && skills.Skips(skills.HostingDir, e.Name()):
 		case e.IsDir():
 			err := w.add(ctx, w.join(dir, e.Name()), since, depth+1)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -114,6 +116,9 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 	}
 	return nil
 }
+
+// ignored reports whether neither scans nor indexes need an entry. Some directories in HostingDir are scanned.
+func ignored(name string) bool { return skills.Ignored(name) && name != skills.HostingDir }
 
 // maxPaths is the size of a chunk of paths, in bytes.
 const maxPaths = 4 << 10
@@ -250,7 +255,7 @@ func (w *watcher) event(ctx context.Context, event fsnotify.Event) {
 	if w.expected(ctx, event) {
 		return
 	}
-	if event.Name == "" || skills.Ignored(filepath.Base(event.Name)) {
+	if event.Name == "" || ignored(filepath.Base(event.Name)) {
 		return
 	}
 	w.note(event.Name)

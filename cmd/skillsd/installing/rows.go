@@ -44,7 +44,7 @@ func WithInstalled(rows []report.SkillRow, lock *install.Lock) []report.SkillRow
 		row.Reasons = []string{reason}
 		row.LastModified = e.InstalledAt.UTC().Format(time.RFC3339)
 		for _, f := range e.Files {
-			if f.Path != "SKILL.md" && f.Path != "skill.md" {
+			if !strings.EqualFold(f.Path, "SKILL.md") {
 				row.Resources = append(row.Resources, skills.Resource{Path: f.Path, Digest: f.Digest})
 			}
 		}

@@ -1,0 +1,62 @@
+package skills
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// IsMaterial reports whether a directory with this name, at any depth below a skill, holds files of that
+// skill and no skills of its own: packages and environments that were installed there, build outputs, and
+// what the author works with, such as templates and fixtures. A SKILL.md there was written for another
+// purpose than to be loaded: to be copied and filled in, to be tested against, or for the users of a package.
+// Whoever wants such a skill names its directory, as a root or with --subdir.
+func IsMaterial(name string) bool { return isInstalled(name) || slices.Contains(material, name) }
+
+var material = []string{"node_modules", "vendor", "dist", "build", "target", "templates", "template", "assets",
+	"examples", "example", "references", "tests", "test", "fixtures"}
+
+// isInstalled reports whether a directory with this name contains installed Python packages. Scans search
+// none, inside of skills or outside.
+func isInstalled(name string) bool {
+	return name == ".venv" || name == "venv" || name == "site-packages"
+}
+
+// IsSample reports whether a file of a skill is in a directory with data that the skill is tested with, or
+// that it shows or copies. A model does not read such a file as an instruction unless SKILL.md sends it there.
+func IsSample(file string) bool {
+	dirs := strings.Split(path.Dir(file), "/")
+	return slices.ContainsFunc(dirs, func(name string) bool { return slices.Contains(samples, name) })
+}
+
+var samples = []string{"tests", "test", "fixtures", "templates", "template", "examples", "example", "assets"}
+
+// HostingDir is the directory with the workflows of a code host. Indexes ignore it, and scans search only
+// hostedDirs of it.
+const HostingDir = ".github"
+
+var hostedDirs = []string{"skills", "plugins", "plugin"}
+
+// Skips reports whether scans skip an entry of a directory. parent is the name of the directory, empty for the
+// top of what is scanned.
+func Skips(parent, name string) bool {
+	switch {
+	case parent == HostingDir:
+		return !slices.Contains(hostedDirs, name)
+	case name == HostingDir:
+		return false
+	}
+	return Ignored(name) || isInstalled(name)
+}
+
+// skipsPath reports whether scans skip a slash-separated path below the top of what is scanned.
+func skipsPath(rel string) bool {
+	parent := ""
+	for name := range strings.SplitSeq(rel, "/") {
+		if Skips(parent, name) {
+			return true
+		}
+		parent = name
+	}
+	return false
+}
