@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/e2e/nightly"
 	"github.com/skillsd/skillsd/provenance/jetstream"
 	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
 )
@@ -311,7 +312,7 @@ func TestClusterClocks(t *testing.T) {
 
 // A handle is known at every server as soon as its client has it.
 func TestClusterHandles(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	t.Parallel()
 	f := startFronts(t, 3)
 	const workers = 8
@@ -385,7 +386,7 @@ func TestClusterGrowth(t *testing.T) {
 
 // Without --cluster nothing of it runs: no goroutine of a server, which prints them all when it is asked to quit.
 func TestClusterIdle(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	t.Parallel()
 	f := startServers(t, clustertest.Start(t, 1), 1, "--insecure-no-auth")
 	alone := serveOne(t)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/e2e/nightly"
 	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
 )
 
@@ -21,7 +22,7 @@ import (
 // `make cluster-demo` shows.
 func TestClusterDemo(t *testing.T) {
 	if !*clusterDemo {
-		onlyNightly(t)
+		nightly.Only(t)
 	}
 	t.Parallel()
 	say := t.Logf

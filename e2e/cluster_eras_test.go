@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/skillsd/skillsd/e2e/nightly"
 	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
 )
 
@@ -159,7 +160,7 @@ func (f *fronts) needKinds(t *testing.T, want map[string]int) {
 // A session of the older revisions, too, is at any server: begun at one, used at another, asked through a third;
 // it survives servers that are killed or end, and is nobody else's.
 func TestClusterEras(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	t.Parallel()
 	f := startFrontsAt(t, clustertest.Start(t, 1), 3, demoSkill())
 	for name, want := range map[string]int{"e2e": http.StatusOK, "claude-code": http.StatusBadRequest} {
@@ -257,7 +258,7 @@ func TestClusterEras(t *testing.T) {
 // Another session of the client continues an earlier one by its handle, wherever that is; a session that its
 // client ended is over at each server.
 func TestClusterErasEnd(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	t.Parallel()
 	f := startFrontsAt(t, clustertest.Start(t, 1), 3, demoSkill())
 	first := f.begin(t, 0, "alice-token")
@@ -301,7 +302,7 @@ func TestClusterErasEnd(t *testing.T) {
 // The official client, which knows nothing of several servers, works through a proxy that sends each request to
 // the next, while they are killed and end.
 func TestClusterErasClient(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	t.Parallel()
 	f := startFrontsAt(t, clustertest.Start(t, 1), 3, demoSkill())
 	var asked atomic.Int32
@@ -352,7 +353,7 @@ func TestClusterErasClient(t *testing.T) {
 
 // A task is asked for at any server. When its server is killed, it has failed, and nothing is done again.
 func TestClusterTasks(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	t.Parallel()
 	skill := demoSkill()
 	skill["demo/scripts/ok.sh"] = "#!/bin/bash\necho begun\nsleep $1\necho done\n"

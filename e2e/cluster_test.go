@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/e2e/nightly"
 	"github.com/skillsd/skillsd/provenance/jetstream"
 	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
 )
@@ -442,7 +443,7 @@ func TestClusterApprovedElsewhere(t *testing.T) {
 // Servers decide alike: one with another policy is refused, and says what differs, unless it has a higher
 // number. Those of the lower one then keep the sessions that they have, and pass on what is new.
 func TestClusterGenerations(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	t.Parallel()
 	f := startFronts(t, 1)
 	old := f.at(0, "alice-token")
@@ -506,7 +507,7 @@ func TestClusterGenerations(t *testing.T) {
 
 // The doctor says what of the cluster it sees, and what it does not.
 func TestClusterDoctor(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	t.Parallel()
 	f := startFronts(t, 1)
 	f.load(f.caller)
@@ -557,7 +558,7 @@ func TestClusterDoctor(t *testing.T) {
 
 // A session goes from the cluster into a directory and back, whole and once.
 func TestClusterArchive(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	t.Parallel()
 	f := startFronts(t, 1)
 	f.load(f.caller)

@@ -14,12 +14,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
 // Of two hundred calls at once four for each processor run, the others wait and are told so, and
 // who asks something else is answered meanwhile. The log says how fast.
 func TestCrowd(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	const calls = 200
 	mark := fmt.Sprintf("0.%d", 3_000_000_000+time.Now().UnixNano()%1_000_000_000)
 	files := demoSkill()
@@ -155,7 +157,7 @@ func places(t *testing.T, told map[int]string) (running []int) {
 // While two hundred calls of one client run or wait, each is told its place at once, and the client is
 // answered as if there were none. Cancelled all together they leave nothing behind.
 func TestCrowdWaits(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	args, mark := crowdServer(t)
 	p := serve(t, args...)
 	p.initialize()
@@ -220,7 +222,7 @@ func (c *caller) follow(ctx context.Context, body string, news chan<- crowdNews)
 // Over HTTP, too, two hundred calls of a principal wait and are told so; the principal's pings are
 // answered meanwhile, and the first slot that is free goes to another principal, who has none.
 func TestCrowdOverHTTP(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	args, _ := crowdServer(t)
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(config, []byte("principals: {alice: {concurrent: 1024}}\n"), 0o600); err != nil {

@@ -21,6 +21,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/skillsd/skillsd/e2e/nightly"
 	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
 	"github.com/skillsd/skillsd/sandbox/sandboxtest"
 )
@@ -229,7 +230,7 @@ func TestClusterDeployedRoutes(t *testing.T) {
 // What the files of a deployment say works together: certificates as certify makes them, the users of NATS and
 // what they may do, the command lines of a server and a worker.
 func TestClusterDeployed(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	t.Parallel() // what is refused takes a while
 	sandboxtest.Need(t, "userns", "bash")
 	config := filepath.Join(t.TempDir(), "config.yaml")

@@ -24,6 +24,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
 // An evil Origin with a good Host, and an evil Host, are refused on every verb, whoever asks.
@@ -532,7 +534,7 @@ var bursts = flag.Int("bursts", 0, "how many bursts of 1,000 clients TestHTTPBur
 // that the server is busy and when to call again. There are never more records open than the limit has room for,
 // those of sessions that are ending too.
 func TestHTTPBurstOfSessions(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("missing capability: bash, for its ulimit")
 	}

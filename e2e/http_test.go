@@ -32,6 +32,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
 // modernMeta is the _meta of a request on 2026-07-28.
@@ -462,7 +464,7 @@ func runsSleepScript(cmdline string) bool {
 
 // Clients that initialize and never say goodbye cost a bounded amount of memory.
 func TestHTTPInitializeFlood(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("missing capability: /proc/PID/status")
 	}

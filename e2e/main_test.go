@@ -29,14 +29,6 @@ const tags = "-tags=grpcnotrace"
 
 var built = flag.String("binary", "", "the server to test, instead of one that is built")
 
-// onlyNightly skips a test that takes long, and whose parts other tests look at for every change.
-func onlyNightly(t *testing.T) {
-	t.Helper()
-	if os.Getenv("SKILLSD_NIGHTLY") == "" {
-		t.Skip("takes long: `make nightly` runs it")
-	}
-}
-
 func TestMain(m *testing.M) {
 	clustertest.Main()
 	os.Exit(runMain(m))

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/e2e/nightly"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
@@ -134,7 +135,7 @@ func ask[A any](t *testing.T, samples []sample, name string, args ...string) []A
 // in order. A file that is read unrepaired must be read alike; one that is refused or repaired is not
 // published, so that nobody compares it.
 func TestFrontmatterOracle(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	modules := t.TempDir()
 	npm(t, modules, "install", "--prefix", modules, "--ignore-scripts", "--no-audit", "--no-fund", yamlPackage)
 	check := func(t *testing.T, samples []sample) {

@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
 var (
@@ -45,7 +47,7 @@ type soaked struct {
 // of its conversation, and each record verifies. In a long run, `make soak`, memory, descriptors, goroutines and
 // records are no more at its end than in its middle.
 func TestSoak(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("missing capability: /proc/PID/status")
 	}

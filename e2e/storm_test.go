@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
 const sleepCall = `{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"run_skill_script",` +
@@ -57,7 +59,7 @@ func needSandboxOf(t *testing.T, probe toolResult) {
 
 // 200 cancellations right behind their requests: no answer to any, and every script is dead.
 func TestStormOfCancels(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	p := serve(t, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)
 	p.initialize()
 	p.call(2, "load_skill", map[string]any{"name": "demo"})
@@ -98,7 +100,7 @@ func TestStormOfCancels(t *testing.T) {
 
 // The same over HTTP, where a cancellation can follow only what has begun.
 func TestStormOfCancelsHTTP(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	s := serveHTTP(t, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)
 	needSandboxHTTP(t, s.open(""))
 	var clients sync.WaitGroup
@@ -311,7 +313,7 @@ func TestDuplicateIDs(t *testing.T) {
 // Walks of the lists while skills come and go: each ends without an error and has every skill that
 // stays once.
 func TestStormOfReloads(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	files := map[string]string{}
 	for i := range 150 {
 		name := fmt.Sprintf("keep-%03d", i)

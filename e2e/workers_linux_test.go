@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/skillsd/skillsd/e2e/nightly"
 	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
 	"github.com/skillsd/skillsd/sandbox/sandboxtest"
 )
@@ -278,7 +279,7 @@ func TestWorkerDecides(t *testing.T) {
 
 // Nobody says what a worker did that was killed, and nothing runs twice.
 func TestWorkerKilled(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	p := startPool(t, true)
 	w := p.start()
 	answer := p.counting(p.caller, "killed")
@@ -301,7 +302,7 @@ func TestWorkerKilled(t *testing.T) {
 // The outcome of a worker that was stopped for a while is recorded when it comes, and replaces the first one. A
 // job that comes to a stopped worker is not run, then or later.
 func TestWorkerStopped(t *testing.T) {
-	onlyNightly(t)
+	nightly.Only(t)
 	p := startPool(t, true)
 	w := p.start("--node", "w1")
 	answer := p.counting(p.caller, "stopped")

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
 // known are the differences that are not mended: the first pattern is of transport/scenario, the second of
@@ -45,6 +47,9 @@ func TestRecordedCalls(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				r := &replay{t: t, deno: deno, binary: binary, adapter: adapter, scenario: scenario,
 					remote: strings.HasPrefix(transport, "http"), secret: strings.HasSuffix(transport, "secret")}
+				if r.secret && scenario != "run" {
+					nightly.Only(t)
+				}
 				got, want := r.left(), r.recorded()
 				for _, d := range differences("", want, got) {
 					if !isKnown(name, d.field, used) {

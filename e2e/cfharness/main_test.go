@@ -1,6 +1,7 @@
 package cfharness
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,7 +51,11 @@ func needDeno(t *testing.T) string {
 // prepare returns deno, the server, and the directory of an adapter that setup wrote.
 func prepare(t *testing.T) (deno, binary, adapter string) {
 	t.Helper()
-	deno, binary, adapter = needDeno(t), build(t), t.TempDir()
+	deno, adapter = needDeno(t), t.TempDir()
+	binary, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
 	needSandbox(t, binary)
 	run(t, "", binary, "setup", "cf-harness", "--write", adapter)
 	fetch(t, deno, adapter)
@@ -77,21 +82,33 @@ func fetch(t *testing.T, deno, adapter string) {
 	}
 }
 
-// build builds the server. Scripts are started through the binary by another user, who must reach it.
-func build(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "skillsd-cfharness-")
+// built is the directory of the server, or empty if no test needs it.
+var built string
+
+// build builds the server once. Scripts are started through the binary by another user, who must reach it.
+var build = sync.OnceValues(func() (binary string, err error) {
+	built, err = os.MkdirTemp("", "skillsd-cfharness-")
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
+	if err := os.Chmod(built, 0o755); err != nil {
+		return "", err
 	}
-	binary := filepath.Join(dir, "skillsd")
-	t.Setenv("CGO_ENABLED", "0") // as releases are
-	run(t, "", "go", "build", "-o", binary, "../../cmd/skillsd")
-	return binary
+	binary = filepath.Join(built, "skillsd")
+	cmd := exec.Command("go", "build", "-tags=grpcnotrace", "-o", binary, "../../cmd/skillsd")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as releases are
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build skillsd: %w\n%s", err, out)
+	}
+	return binary, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built != "" {
+		os.RemoveAll(built)
+	}
+	os.Exit(code)
 }
 
 // run runs a program that must succeed, and returns what it printed.

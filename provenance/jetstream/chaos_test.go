@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/skillsd/skillsd/e2e/nightly"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/jetstream"
 	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
@@ -328,9 +328,7 @@ func (x *traffic) end() {
 
 // Servers are killed while many write: the leader, a follower, two of three. No append fails.
 func TestServersKilled(t *testing.T) {
-	if os.Getenv("SKILLSD_NIGHTLY") == "" {
-		t.Skip("takes long: `make nightly` runs it")
-	}
+	nightly.Only(t)
 	t.Parallel()
 	cluster := clustertest.StartApart(t, 3)
 	x := &traffic{T: t, cluster: cluster, conn: cluster.Connect(t)}
@@ -359,9 +357,7 @@ func TestServersKilled(t *testing.T) {
 // The leader, to which the writers are connected, is cut off from the other servers. Writers go on at those,
 // nobody takes another's place for good, and what the leader had not passed on is not acknowledged.
 func TestLeaderCutOff(t *testing.T) {
-	if os.Getenv("SKILLSD_NIGHTLY") == "" {
-		t.Skip("takes long: `make nightly` runs it")
-	}
+	nightly.Only(t)
 	t.Parallel()
 	cluster := clustertest.Start(t, 3)
 	x := &traffic{T: t, cluster: cluster, conn: cluster.Connect(t)}

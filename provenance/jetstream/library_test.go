@@ -134,7 +134,7 @@ func TestLibrary(t *testing.T) {
 	// A leader that has lost the others answers for some seconds.
 	cluster.Stop(1)
 	cluster.Stop(2)
-	for err = nil; err == nil; {
+	for err = nil; err == nil; time.Sleep(50 * time.Millisecond) {
 		_, err = nearest.Get(t.Context(), sum, 1<<30)
 	}
 	if !errors.Is(err, provenance.ErrSilent) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/e2e/nightly"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/provenance/jetstream"
@@ -50,7 +51,7 @@ func TestMoved(t *testing.T) {
 	}
 	defer files.Close()
 	const long, held, broken = "long", "held", "broken"
-	storetest.Long(t, files, long, 1000)
+	storetest.Long(t, files, long, nightly.Size(600, 1000)) // more than a message holds
 	for _, id := range []string{long, broken, held} {
 		if _, err := files.Keep(t.Context(), id, []byte("shown "+id)); err != nil {
 			t.Fatal(err)

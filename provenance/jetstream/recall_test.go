@@ -62,7 +62,7 @@ func TestRecallLong(t *testing.T) {
 	const id = "long"
 	var before *jetstream.Store
 	total := 0
-	for _, writes := range []struct{ lone, many int }{{lone: 1300}, {many: 1500}, {lone: 10, many: 500}} {
+	for _, writes := range []struct{ lone, many int }{{lone: 1010}, {many: 1500}, {lone: 10, many: 500}} {
 		conn := cluster.Connect(t)
 		st := open(t, conn, opts)
 		defer st.Close()
