@@ -62,24 +62,34 @@ test:
 
 # Tests that take long, on every backend that works here, with more of each: for an hour or two of the night.
 nightly:
-	SKILLSD_NIGHTLY=1 FUZZTIME=30s e2e/parts unit e2e fuzz sandbox-cases conformance load chaos
+	SKILLSD_NIGHTLY=1 FUZZTIME=30s e2e/parts race e2e fuzz sandbox-cases conformance load chaos
 
 # Without cgo where nothing needs it: what one of these has built, the others do not build again.
 e2e fuzz sandbox-cases conformance lint vet vuln: export CGO_ENABLED = 0
 
-# Packages without goroutines of their own: the race detector finds nothing there, slowly. Runs of bwrap and
-# runsc go through native, which is tested with it.
-SINGLE = mcpserver/picture|provenance/redact|provenance/schema|provenance/compact|sandbox/bwrap|sandbox/runsc
+# The race detector watches packages whose code starts goroutines or has locks. In the others it finds nothing, slowly.
+# SINGLE have one goroutine for signals or a terminal, or are kits of tests. LONG are suites and attacks
+# in LONGS that take several times as long with it; other tests run the same code. At night it watches everything.
+CODE   = cmd mcpserver provenance sandbox skills
+SHARED = ^[[:space:]]*go [a-z(]|\.Go\(|sync\.(RW)?Mutex|fsnotify
+SINGLE = ^cmd/skillsd$$|^cmd/skillsd/report$$|^sandbox/detect$$|test$$
+RACING = $(shell grep -rlE --include='*.go' --exclude='*_test.go' '$(SHARED)' $(CODE) | xargs -n 1 dirname | \
+	sort -u | grep -vE '$(SINGLE)' | sed 's,^,./,')
+UNITS  = $(shell go list ./... | grep -v /e2e | sed "s,^$$(go list -m),.,")
+LONG   = ^Test(Native|Sources)$$|^TestHostile(Archives|Depth|Files|Frontmatter|Links|Manifest|Many|Names)
+LONGS  = ./sandbox/native ./skills ./skills/install
 
 # UNITFLAGS are more flags of go test. Vet has a target of its own.
+GOTEST = go test -vet=off -timeout=30m -shuffle=on $(UNITFLAGS)
 unit:
-	@race="$(RACE)"; test -n "$$race" || echo "no C compiler here: testing without -race"; \
-	echo "go test -vet=off -timeout=30m -shuffle=on $$race $(UNITFLAGS) # every package but e2e"; \
-	go test -vet=off -timeout=30m -shuffle=on $$race $(UNITFLAGS) $$(go list ./... | grep -v /e2e | grep -vE '/($(SINGLE))$$') && \
-	go test -vet=off -timeout=30m -shuffle=on $(UNITFLAGS) $$(go list ./... | grep -E '/($(SINGLE))$$')
+	@test -n "$(RACE)" || echo "no C compiler here: testing without -race"; \
+	echo "$(GOTEST) $(RACE) # every package but e2e; without -race where no goroutines are started"; \
+	CGO_ENABLED=0 $(GOTEST) $(filter-out $(RACING),$(UNITS)) && \
+	CGO_ENABLED=0 $(GOTEST) -run='$(LONG)' $(LONGS) && \
+	$(GOTEST) $(RACE) -skip='$(LONG)' $(RACING)
 
 race:
-	go test -race -shuffle=on ./...
+	go test -vet=off -timeout=60m -race -shuffle=on $(UNITS)
 
 # Not with -race: the server that is tested is another process.
 e2e:

@@ -170,7 +170,9 @@ var importRules = map[string][]string{
 	"e2e/conformance":     {"*"},
 	"e2e/demo":            {"*"},
 	"e2e/floor":           {},
-	"e2e/screens":         {"e2e/browser"},
+	// Tests of every package leave to the night what takes long.
+	"e2e/nightly": {},
+	"e2e/screens": {"e2e/browser"},
 }
 
 // fsysPath is a leaf that every package may import: files are opened, read, written and synced in one
@@ -263,6 +265,8 @@ var cmdOnlyExceptions = map[string][]string{
 	"provenance/jetstream/clustertest/clustertest.go": {"os.Environ", "os.Getenv"},
 	// As these; it starts its tests once more, in namespaces of their own.
 	"provenance/jetstream/clustertest/network_linux.go": {"os.Args", "os.Environ", "os.Getenv"},
+	// Only tests import it; the variable adds the tests and sizes that take long.
+	"e2e/nightly/nightly.go": {"os.Getenv"},
 	// Its two commands are mostly their help and their flags.
 	"cmd/skillsd/sessions/move.go": {"github.com/spf13/cobra"},
 }
