@@ -12,10 +12,14 @@ import (
 )
 
 func (b *toolBench) outsideScripts() {
-	b.startFails(b.flags(), "assets/tool.sh")
-	b.Server.Allow = []string{"demo:scripts/ok.sh"}
+	b.needSandbox()
+	b.ran(b.run(nil), "ran-ok")
+	b.refused(b.run(map[string]any{"path": "assets/../assets/tool.sh"}), "script_path_invalid")
+	b.p, b.Server.Allow = nil, []string{"demo:scripts/ok.sh"}
 	b.write("demo/scripts/ok.sh", "#!/bin/bash\necho ran-ok\n")
 	b.refused(b.run(nil), "script_path_invalid")
+	b.Server.Allow = []string{"demo:assets/tool.md"}
+	b.startFails(b.flags(), "assets/tool.md")
 }
 
 func (b *toolBench) directory() {

@@ -176,6 +176,13 @@ func marksOf(files []skills.Resource, whyNot func(script string) string) marks {
 	reasons := map[string][]string{}
 	for _, file := range files {
 		switch {
+		case file.Outside != nil:
+			// Most are modules that scripts load: only a file that runs is marked.
+			if file.Outside.Runtime != "" && whyNot(file.Path) == "" {
+				m.of[file.Path] = markRunnable
+				m.runnable++
+			}
+			continue
 		case file.Script == nil, file.Script.Runtime == "" && file.Script.Shebang == "":
 			continue
 		case file.Script.Runtime == "": // a script, not another file in the directory of scripts

@@ -336,6 +336,8 @@ func (in *indexer) add(name string) error {
 	if r.Kind == KindScript {
 		facts := script.Inspect(name, read.head, info.Mode()&0o111 != 0)
 		r.Script = &facts
+	} else if r.Text {
+		r.Outside = script.InspectOutside(name, read.head, info.Mode()&0o111 != 0)
 	}
 	var found []Diagnostic
 	if r.Text {
@@ -401,7 +403,13 @@ type Resource struct {
 	Text     bool          `json:"text"` // valid UTF-8 without NUL, to the last byte
 	MIMEType string        `json:"-"`    // from the name, or else from the first bytes
 	Script   *script.Info  `json:"-"`
+	// Outside has the facts about a file that is not below scripts/ but that an interpreter could run; nil
+	// for others. It runs only if an entry of the allowlist names exactly its path.
+	Outside *script.Info `json:"-"`
 }
+
+// Program returns the facts about a file that an entry of the allowlist may name, or nil.
+func (r *Resource) Program() *script.Info { return cmp.Or(r.Script, r.Outside) }
 
 // Index holds the facts about all files of a skill. It is immutable.
 type Index struct {

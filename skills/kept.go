@@ -168,13 +168,14 @@ func (s *Skill) packIndex(x *Index) []byte {
 			return nil
 		}
 		p.Text(f.Path)
-		p.Flags(f.Executable, r != nil, r != nil && r.Text, r != nil && r.Script != nil)
-		if r != nil {
-			p.Text(string(f.Digest), r.MIMEType)
+		p.Flags(f.Executable, r != nil, r != nil && r.Text, r != nil && r.Program() != nil)
+		if r == nil {
+			continue
 		}
-		if r != nil && r.Script != nil {
-			p.Text(r.Script.Shebang, string(r.Script.Runtime), r.Script.Problem)
-			p.List(r.Script.Flags)
+		p.Text(string(f.Digest), r.MIMEType)
+		if info := r.Program(); info != nil {
+			p.Text(info.Shebang, string(info.Runtime), info.Problem)
+			p.List(info.Flags)
 		}
 	}
 	return p
@@ -228,9 +229,14 @@ func (s *Skill) unpackIndex(text string) (*listedDirs, bool) {
 			MIMEType: u.Text()}
 		if isScript {
 			var runtime string
-			r.Script = &script.Info{Executable: f.Executable}
-			u.Texts(&r.Script.Shebang, &runtime, &r.Script.Problem)
-			r.Script.Runtime, r.Script.Flags = script.Runtime(runtime), u.List()
+			info := &script.Info{Executable: f.Executable}
+			u.Texts(&info.Shebang, &runtime, &info.Problem)
+			info.Runtime, info.Flags = script.Runtime(runtime), u.List()
+			if r.Kind == KindScript {
+				r.Script = info
+			} else {
+				r.Outside = info
+			}
 		}
 		x.Resources = append(x.Resources, r)
 	}

@@ -52,18 +52,34 @@ func (s *Snapshot) HiddenBy(sk *Skill, path string) (by []*Skill) {
 		if path == "" || i < len(path) && path[i] != '/' {
 			continue
 		}
-		at := sk.Path + "/" + path[:i]
-		nested := s.Skill(at)
-		if n, found := slices.BinarySearchFunc(s.Withheld, at, func(sk *Skill, path string) int {
-			return strings.Compare(sk.Path, path)
-		}); found {
-			nested = s.Withheld[n]
-		}
+		nested := s.at(sk.Path + "/" + path[:i])
 		if nested != nil && (nested.Hidden() || s.Status(nested).State == StateDisabled) {
 			by = append(by, nested)
 		}
 	}
 	return by
+}
+
+// Nested returns the innermost skill nested in sk whose directory contains a file of sk, also if it is
+// withheld, or nil. The path must be canonical.
+func (s *Snapshot) Nested(sk *Skill, file string) *Skill {
+	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
+		if nested := s.at(sk.Path + "/" + dir); nested != nil {
+			return nested
+		}
+	}
+	return nil
+}
+
+// at returns the skill with a path, also if it is withheld, or nil.
+func (s *Snapshot) at(at string) *Skill {
+	n, found := slices.BinarySearchFunc(s.Withheld, at, func(sk *Skill, path string) int {
+		return strings.Compare(sk.Path, path)
+	})
+	if found {
+		return s.Withheld[n]
+	}
+	return s.Skill(at)
 }
 
 // KnowsNested reports whether the snapshot has every skill of the index that is nested in sk and contains the

@@ -68,11 +68,11 @@ func CleanPath(p string) (string, error) {
 	return clean, nil
 }
 
-// CleanScriptPath returns the canonical form of a script's path, which is below scripts/. It is stricter than
-// [CleanPath], because allowlists contain such paths.
+// CleanScriptPath returns the canonical form of the path of a script, which need not be below scripts/. It is
+// stricter than [CleanPath], because allowlists contain such paths.
 //
 // Errors: *script.PathError.
-func CleanScriptPath(p string) (string, error) { return script.CleanPath(p) }
+func CleanScriptPath(p string) (string, error) { return script.CleanFile(p) }
 
 // breaksLine reports whether a character ends a line or controls a terminal.
 func breaksLine(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }

@@ -26,8 +26,8 @@ func TestCleanPath(t *testing.T) {
 			t.Errorf("CleanPath(%q) = %q, %v; want *PathError", in, got, err)
 		}
 	}
-	if _, err := skills.CleanScriptPath("references/x"); err == nil {
-		t.Error("CleanScriptPath accepts what is not below scripts/")
+	if _, err := skills.CleanScriptPath("references/x.md"); err == nil {
+		t.Error("CleanScriptPath accepts a text outside scripts/")
 	}
 }
 

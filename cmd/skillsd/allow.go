@@ -32,13 +32,15 @@ type allowOptions struct {
 func newAllowCmd(a *app) *cobra.Command {
 	opts := &allowOptions{app: a}
 	cmd := &cobra.Command{
-		Use:   "allow SKILL:scripts/PATH",
+		Use:   "allow SKILL:PATH",
 		Short: "Show a script and allow exactly it, in the configuration",
 		Long: "Show a script of a skill with what can be known of it without running it, and write an " +
 			"entry into the configuration that allows it to run: this path, with these bytes, in a " +
 			"skill whose other files are what they are now, since a script may load them. If the " +
 			"script or one of these files changes later, it does not run before it is allowed again. With " +
 			":pin=script after the script, its own bytes alone are pinned. " +
+			"Outside scripts/ any file that an interpreter runs can be allowed, such as pdf:bin/fill.py; the " +
+			"instructions and other texts of a skill cannot. " +
 			"The script is printed first, and you are asked; where there is no terminal, --yes is your " +
 			"answer. The next question, or --ask, is how often you are asked before a run: about each " +
 			"one, until you allow the script for the rest of a session, or never. " +
@@ -140,6 +142,12 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 			err = fmt.Errorf("%q is the name of a skill, not its path; see `skillsd list`", entry.Skill)
 		}
 		return report.LookupError(exit.Failure, "", err)
+	}
+	if nested := snapshot.Nested(sk, entry.Path); nested != nil && script.Outside(entry.Path) {
+		own := entry
+		own.Skill, own.Path = nested.Path, strings.TrimPrefix(sk.Path+"/"+entry.Path, nested.Path+"/")
+		return exit.Errorf(exit.Failure, "skillsd allow "+serve.ShellName(own), "%s cannot run: %s",
+			serve.ScriptName(entry), report.Printable(serve.OfNested(nested)))
 	}
 	facts, err := report.FactsOf(ctx, sk, entry.Path)
 	if err != nil {
@@ -290,7 +298,7 @@ func (a *app) isSet(flag string) bool {
 	return value != ""
 }
 
-// parseScript parses SKILL:scripts/PATH.
+// parseScript parses SKILL:PATH.
 func parseScript(spec string) (policy.Entry, error) {
 	entry, err := policy.ParseEntry(spec)
 	for part := range strings.SplitSeq(spec, ":") {

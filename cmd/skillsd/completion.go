@@ -183,7 +183,9 @@ func (a *app) scriptsOf(ctx context.Context, cmd *cobra.Command, name, prefix st
 	}
 	var scripts []string
 	for _, resource := range index.Resources {
-		if resource.Kind == skills.KindScript && report.Printable(resource.Path) == resource.Path {
+		info := resource.Outside
+		isScript := resource.Kind == skills.KindScript || info != nil && info.Runtime != ""
+		if isScript && report.Printable(resource.Path) == resource.Path {
 			scripts = append(scripts, prefix+resource.Path)
 		}
 	}

@@ -196,7 +196,7 @@ func (s *Session) adopt(ctx context.Context, r *run, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := s.check(&r.in, f); err != nil {
+	if err := s.check(r, f); err != nil {
 		return err
 	}
 	r.script = f
@@ -293,7 +293,7 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	if r.grant.Target == policy.TargetHost { // by this server's entry: a job is for the sandbox only
 		return fault.WorkedOnHost.Because(nil)
 	}
-	if err := ses.check(&r.in, f); err != nil {
+	if err := ses.check(r, f); err != nil {
 		return err
 	}
 	r.tree, err = ses.openTree(ctx, r)

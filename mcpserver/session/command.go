@@ -82,7 +82,7 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 	if err := r.script.unsupported(); err != nil {
 		return nil, err
 	}
-	info := *r.script.file.Script
+	info := *r.script.file.Program()
 	find := s.cfg.Interpreter
 	if r.grant.Target == policy.TargetHost && s.cfg.HostInterpreter != nil {
 		find = func(ctx context.Context, name string) (*sandbox.Interpreter, error) {
@@ -151,6 +151,7 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 	if err != nil {
 		return nil, err
 	}
+	c.Env = append(c.Env, info.Runtime.Interpreter().Vars...)
 	c.added = append(c.added, env...)
 	c.Env = append(c.Env, c.added...)
 	named := func(argv []string) []string {
@@ -198,7 +199,7 @@ func (c *command) commandLine(r *run, info script.Info, file string) error {
 		return fault.Internal(err)
 	}
 	// The check is about the script as its author wrote it: info also has flags that the entry adds.
-	if problem := script.StdinProblem(*r.script.file.Script, text); problem != "" {
+	if problem := script.StdinProblem(*r.script.file.Program(), text); problem != "" {
 		return fault.RuntimeNotOnStdin.Because(nil, "{problem}", problem)
 	}
 	c.Argv, c.Stdin = script.StdinArgv(info, c.Interpreter.Path, r.grant.Args), text
@@ -476,7 +477,7 @@ const denoCache = sandbox.TmpDir + "/.cache/deno/gen"
 // mountCache adds the interpreter's cache of compiled modules, if there is one, to a command that starts from
 // a file of its tree. After a cache miss, makeCache makes one once the run has ended.
 func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
-	info := r.script.file.Script
+	info := r.script.file.Program()
 	// There is no cache for an interpreter in a root file system: the compiler does not run in that.
 	if r.grant.Entry.Execution == policy.ExecutionStdin || c.Interpreter.Digest == "" || c.Root != nil {
 		return
@@ -542,7 +543,7 @@ func (s *Session) makeCache(r *run, result *sandbox.Result) {
 	}
 	go func() {
 		compiler := caches.Compiler{Runner: s.cfg.Runner, Trees: s.cfg.Trees, Limits: s.inForce().Limits}
-		made, err := compiler.Compile(ctx, *f.file.Script, interpreter, tree, f.path)
+		made, err := compiler.Compile(ctx, *f.file.Program(), interpreter, tree, f.path)
 		givenUp := ctx.Err() != nil
 		// The slot is released before the next cache may begin: only one spare slot is held at a time.
 		slot.Release()

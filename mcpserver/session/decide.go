@@ -20,6 +20,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/script"
 )
 
 // AskLife is how long a user has to answer a question.
@@ -470,6 +471,9 @@ func (s *Session) Permit(ctx context.Context, in PermitRequest) error {
 func (s *Session) Runnable(ctx context.Context, sk *skills.Skill, in RunRequest) *policy.Denial {
 	f := s.loadedScript(sk, in.Path)
 	r := s.newRequest(in.Call, policy.SideEffect)
+	if script.Outside(in.Path) && !s.allowsOutside(r, f.skill, in.Path) {
+		return policy.NewDenial(policy.CodeScriptNotAllowlisted, "", "")
+	}
 	_, err := s.decide(r, f.skill, s.runFacts(r, &in, f))
 	if err == nil {
 		return nil

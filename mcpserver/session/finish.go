@@ -385,8 +385,8 @@ func (s *Session) runOutput(r *run) cfharness.RunOutput {
 		return o
 	}
 	o.Skill, o.Path, o.FileFacts = f.skill.Path, f.path, f.facts()
-	if f.file.Script != nil {
-		o.Runtime = f.file.Script.ReferenceRuntime()
+	if info := f.file.Program(); info != nil {
+		o.Runtime = info.ReferenceRuntime()
 	}
 	if r.tree != nil { // openTree has compared the file with the disk
 		o.ObservedDigest, o.ObservedSizeBytes = f.file.Digest, &f.file.Size

@@ -38,7 +38,7 @@ func (s *Session) missing(r *run, x *cfharness.RunExtension, stderr string) *cfh
 		if by == nil || isOffline || isHost {
 			return nil
 		}
-		lacks.Code, lacks.Name = script.FindNoProxy(stderr, r.script.file.Script.Runtime, by.Version)
+		lacks.Code, lacks.Name = script.FindNoProxy(stderr, r.script.file.Program().Runtime, by.Version)
 		if lacks.Code == "" {
 			return nil
 		}

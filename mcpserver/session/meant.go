@@ -62,6 +62,12 @@ func (s *Session) fileMeant(ctx context.Context, r *read, sk *skills.Skill) (str
 // Errors: *Error.
 func (s *Session) scriptMeant(r *run, sk *skills.Skill) (*scriptFile, error) {
 	path, err := script.CleanPath(r.in.Path)
+	if err != nil {
+		// As in the reference, a path outside scripts/ is invalid, unless the operator named it.
+		if clean, _ := script.CleanFile(r.in.Path); s.allowsOutside(r.request, sk, clean) {
+			path, err = clean, nil
+		}
+	}
 	f := s.loadedScript(sk, path)
 	if err == nil && (f.index == nil || f.file != nil) {
 		s.resetMisses(sk)
@@ -70,20 +76,35 @@ func (s *Session) scriptMeant(r *run, sk *skills.Skill) (*scriptFile, error) {
 	if f.index == nil {
 		return nil, fault.ScriptPathInvalid.Because(err)
 	}
-	scripts := pathsOf(s.shown(f.skill, f.index, skills.KindScript))
+	scripts := pathsOf(s.scriptsOf(r.request, f))
 	for _, written := range []string{r.in.Path, script.Started(r.in.Path)} {
 		meant := f.skill.Meant(written, scripts)
-		if clean, err := script.CleanPath(meant); err == nil && clean == meant {
+		if clean, err := script.CleanFile(meant); err == nil && clean == meant {
 			return s.loadedScript(sk, meant), nil
 		}
 	}
 	f.misses = s.countMiss(f.skill)
 	if err != nil {
 		failure := fault.ScriptPathInvalid.Because(err)
-		failure.Remedy = s.insteadRun(&r.in, f)
+		failure.Remedy = s.insteadRun(r.request, &r.in, f)
 		return nil, failure
 	}
 	return f, nil
+}
+
+// allowsOutside reports whether the allowlist has an entry for exactly a file outside scripts/ that belongs to the
+// skill and not to one nested in it, which has rules of its own.
+func (s *Session) allowsOutside(r *request, sk *skills.Skill, path string) bool {
+	return path != "" && script.Outside(path) && r.rules.Policy.Names(sk.Path, path) &&
+		s.cfg.Registry.Snapshot().Nested(sk, path) == nil
+}
+
+// scriptsOf returns the scripts of a skill that are not hidden: those below scripts/, and those elsewhere
+// that the allowlist names.
+func (s *Session) scriptsOf(r *request, f *scriptFile) []skills.Resource {
+	return slices.DeleteFunc(s.shown(f.skill, f.index, ""), func(file skills.Resource) bool {
+		return file.Kind != skills.KindScript && (file.Outside == nil || !s.allowsOutside(r, f.skill, file.Path))
+	})
 }
 
 // resetMisses resets the count of requests for paths that a skill does not have.
@@ -102,8 +123,8 @@ func (s *Session) countMiss(sk *skills.Skill) int {
 }
 
 // insteadRun returns the remedy for a run of a script that its skill does not have: the scripts that may run.
-func (s *Session) insteadRun(in *RunRequest, f *scriptFile) string {
-	scripts := s.shown(f.skill, f.index, skills.KindScript)
+func (s *Session) insteadRun(r *request, in *RunRequest, f *scriptFile) string {
+	scripts := s.scriptsOf(r, f)
 	may := s.runnable(in, f, scripts)
 	switch {
 	case len(scripts) == 0:
@@ -124,12 +145,12 @@ func (s *Session) runnable(in *RunRequest, f *scriptFile, scripts []skills.Resou
 }
 
 // othersMayRun adds to the refusal of a script without an entry the scripts of its skill that may run.
-func (s *Session) othersMayRun(in *RunRequest, f *scriptFile, err error) error {
+func (s *Session) othersMayRun(r *run, f *scriptFile, err error) error {
 	denial, ok := errors.AsType[*policy.Denial](err)
 	if !ok || f.file == nil || denial.Code != policy.CodeScriptNotAllowlisted {
 		return err
 	}
-	may := s.runnable(in, f, s.shown(f.skill, f.index, skills.KindScript))
+	may := s.runnable(&r.in, f, s.scriptsOf(r.request, f))
 	if len(may) == 0 {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
@@ -82,6 +83,40 @@ func TestRunMeant(t *testing.T) {
 	}
 	if b.runner.runs.Load() != ran {
 		t.Error("something ran")
+	}
+}
+
+// A file outside scripts/ runs if an entry names exactly it, and is one of the scripts that may run.
+func TestOutsideScripts(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct, allow: []string{"demo:bin/ok.sh", "demo:inner/x.sh", "demo:bin/none.sh"},
+		files: map[string]string{"demo/bin/ok.sh": "#!/bin/sh\n", "demo/bin/no.sh": "#!/bin/sh\n", "demo/references/x.md": "#!/bin/sh\n",
+			"demo/inner/SKILL.md": "---\nname: inner\ndescription: Inner.\n---\n", "demo/inner/x.sh": "#!/bin/sh\n"}})
+	loaded := b.load("demo")
+	for _, path := range []string{"bin/ok.sh", "./bin//ok.sh", "sh bin/ok.sh", "demo/bin/ok.sh"} {
+		if result, err := b.run("demo", path); err != nil || result.Output.Path != "bin/ok.sh" {
+			t.Errorf("%s: %+v, %v", path, result, err)
+		}
+	}
+	ran := b.runner.runs.Load()
+	for path, want := range map[string]string{
+		"bin/no.sh": "script_path_invalid", "bin/../bin/ok.sh": "script_path_invalid", "SKILL.md": "script_path_invalid",
+		"references/x.md": "script_path_invalid", "inner/x.sh": "script_path_invalid", "bin": "script_path_invalid",
+		"bin/none.sh": "script_not_indexed",
+	} {
+		_, err := b.run("demo", path)
+		if code(err) != want {
+			t.Errorf("%q: %v, want %s", path, err, want)
+		}
+	}
+	if b.runner.runs.Load() != ran {
+		t.Error("something ran")
+	}
+	ses, call := b.call("run_skill_script")
+	for path, runs := range map[string]bool{"bin/ok.sh": true, "bin/no.sh": false, "inner/x.sh": false, "references/x.md": false} {
+		denial := ses.Runnable(t.Context(), loaded.Skill, RunRequest{Call: call, Skill: "demo", Path: path, Timeout: time.Minute})
+		if (denial == nil) != runs {
+			t.Errorf("Runnable(%s) = %v", path, denial)
+		}
 	}
 }
 

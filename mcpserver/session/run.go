@@ -36,7 +36,7 @@ import (
 type RunRequest struct {
 	Call    Call
 	Skill   string // path or unique name
-	Path    string // relative to the skill, below scripts/
+	Path    string // relative to the skill, below scripts/ unless the allowlist names another place
 	Args    []string
 	Cwd     string
 	Timeout time.Duration // 0: the entry's, else the configured one, else a minute
@@ -148,7 +148,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err != nil {
 		return nil, s.refuse(ctx, r, err)
 	}
-	if err := s.check(&r.in, r.script); err != nil {
+	if err := s.check(r, r.script); err != nil {
 		return nil, s.refuse(ctx, r, err)
 	}
 	turn, err := s.waitTurn(ctx, r)
@@ -301,7 +301,7 @@ func (s *Session) runFacts(r *request, in *RunRequest, f *scriptFile) policy.Req
 	if f.file != nil {
 		facts.FileDigest = f.file.Digest
 	} else {
-		facts.Instead = s.insteadRun(in, f)
+		facts.Instead = s.insteadRun(r, in, f)
 	}
 	if s.remembers(r, in.Call, f) {
 		facts.Approved = policy.ApprovalRemembered
@@ -327,15 +327,15 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	needs, asks := errors.AsType[*policy.ApprovalRequired](err)
 	if !asks { // granted or denied, in both cases without the user
 		err = s.allowedSince(ctx, r, f, err)
-		return authorization{grant, r.grant.approved, r.grant.asked}, s.othersMayRun(&r.in, f, err)
+		return authorization{grant, r.grant.approved, r.grant.asked}, s.othersMayRun(r, f, err)
 	}
 	if f.index != nil && r.grant.approved == f.approval() && r.grant.asked == s.callDigest(r, f, needs) {
 		facts.Approved = policy.ApprovalOfCall
 		grant, err = s.decide(r.request, f.skill, facts)
-		return authorization{grant, r.grant.approved, r.grant.asked}, s.othersMayRun(&r.in, f, err)
+		return authorization{grant, r.grant.approved, r.grant.asked}, s.othersMayRun(r, f, err)
 	}
 	// A missing file, or a script without an interpreter, cannot run: the user is not asked to approve it.
-	if err := s.check(&r.in, f); err != nil {
+	if err := s.check(r, f); err != nil {
 		return authorization{}, err
 	}
 	if err := f.unsupported(); err != nil {
@@ -404,15 +404,15 @@ func (f *scriptFile) facts() cfharness.FileFacts {
 
 // check reports as an error that the path is not an indexed script. It is called after the policy, which
 // refuses a script without an entry even if the file does not exist.
-func (s *Session) check(in *RunRequest, f *scriptFile) error {
+func (s *Session) check(r *run, f *scriptFile) error {
 	below := func(other skills.Resource) bool { return strings.HasPrefix(other.Path, f.path+"/") }
 	switch {
 	case f.file == nil && slices.ContainsFunc(f.index.Resources, below):
 		return fault.ScriptIsDirectory.Because(nil)
 	case f.file == nil:
 		return fault.ScriptNotIndexed.Because(nil, "{skill}", f.skill.Path, "{path}", fault.Plain(f.path),
-			"{instead}", s.insteadRun(in, f))
-	case f.file.Kind != skills.KindScript || f.file.Script == nil:
+			"{instead}", s.insteadRun(r.request, &r.in, f))
+	case f.file.Program() == nil:
 		return fault.ResourceNotScript.Because(nil, "{path}", fault.Plain(f.path))
 	}
 	return nil
@@ -420,7 +420,7 @@ func (s *Session) check(in *RunRequest, f *scriptFile) error {
 
 // unsupported returns an error if no runtime can run the script, else nil.
 func (f *scriptFile) unsupported() error {
-	info := f.file.Script
+	info := f.file.Program()
 	if info.Runtime != "" {
 		return nil
 	}
@@ -504,7 +504,7 @@ func (s *Session) outline(r *run) (*command, error) {
 	if err := r.script.unsupported(); err != nil {
 		return nil, err
 	}
-	info := *r.script.file.Script
+	info := *r.script.file.Program()
 	argv := script.Argv(info, string(info.Runtime), sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
 	if r.grant.Entry.Execution == policy.ExecutionStdin && script.StdinProblem(info, nil) == "" {
 		argv = script.StdinArgv(info, string(info.Runtime), r.grant.Args)
@@ -543,7 +543,7 @@ func (s *Session) again(ctx context.Context, before *run) (*run, error) {
 		return &r, err
 	}
 	r.script, r.grant = f, grant
-	if err := s.check(&r.in, f); err != nil {
+	if err := s.check(&r, f); err != nil {
 		return &r, err
 	}
 	if f.approval() != before.script.approval() {
@@ -569,7 +569,7 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 		return nil, fault.FilesExhausted.Because(err)
 	}
 	f := r.script
-	r.runtime, r.facts = f.file.Script.ReferenceRuntime(), f.facts()
+	r.runtime, r.facts = f.file.Program().ReferenceRuntime(), f.facts()
 	if now, unread := f.skill.Read(ctx, f.path, skills.MaxFile); unread == nil {
 		r.facts.ObservedDigest, r.facts.ObservedSizeBytes = now.Digest, &now.Size
 		r.facts.DigestMatchesRegistry = new(now.Digest == f.file.Digest)

@@ -16,7 +16,7 @@ import (
 // Entry allows one script. The zero values of its options are the defaults.
 type Entry struct {
 	Skill string        // the skill's path; its frontmatter name is chosen by the skill, so it is not used
-	Path  string        // of the script, below scripts/
+	Path  string        // of the script
 	Pin   digest.Digest // of the script; empty: the skill's tree at server start is pinned
 	// of all files of the skill, with a Pin; empty: the other files may change
 	Tree digest.Digest
@@ -92,7 +92,7 @@ func isSkillPath(path string) bool {
 		func(name string) bool { return strings.TrimSpace(name) != name })
 }
 
-// ParseEntry parses SKILL:scripts/PATH[@sha256:HEX], optionally followed by ":execution=stdin" and
+// ParseEntry parses SKILL:PATH[@sha256:HEX], with the path of a script (see [skills.CleanScriptPath]), optionally followed by ":execution=stdin" and
 // ":pin=script". It splits at the first ":" and the last "@sha256:", and cuts options off the end. A script
 // path contains no ":", so it cannot look like an option. Names are exact: there are no patterns.
 //

@@ -11,8 +11,8 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// The reference's rows. Some differ on purpose: a ":" in a script's path is refused, and the path of a skill
-// need not consist of names that its reference validator accepts.
+// The reference's rows. Some differ on purpose: a ":" in a script's path is refused, the path of a skill need
+// not consist of names that its reference validator accepts, and a script need not be below scripts/.
 func TestParseEntryAgainstReference(t *testing.T) {
 	data, err := os.ReadFile("testdata/paths.json")
 	if err != nil {
@@ -32,6 +32,9 @@ func TestParseEntryAgainstReference(t *testing.T) {
 		if strings.HasPrefix(row.Error, "skill name should be") {
 			row.Skill, row.Path, _ = strings.Cut(spec, ":")
 			row.Error = ""
+		}
+		if spec == "a:x.ts" {
+			row.Skill, row.Path, row.Error = "a", "x.ts", ""
 		}
 		if row.Error != "" || spec == "a:scripts/b:c.ts" {
 			if _, ok := errors.AsType[*EntryError](err); !ok {
@@ -61,6 +64,11 @@ func TestParseEntry(t *testing.T) {
 		"a:scripts/x@sha256:" + hex + ":pin=script:execution=stdin": {Skill: "a", Path: "scripts/x", Pin: digest.Digest("sha256:" + hex), PinScript: true, Execution: ExecutionStdin},
 		"a:scripts/x,pin=script":                                    {Skill: "a", Path: "scripts/x,pin=script"},
 		"a:scripts/pin=script":                                      {Skill: "a", Path: "scripts/pin=script"},
+
+		"a:run.py":          {Skill: "a", Path: "run.py"},
+		"a:bin/tool":        {Skill: "a", Path: "bin/tool"},
+		"a:./assets//x.PS1": {Skill: "a", Path: "assets/x.PS1"},
+		"a:src/x.cs@sha256:" + hex + ":pin=script": {Skill: "a", Path: "src/x.cs", Pin: digest.Digest("sha256:" + hex), PinScript: true},
 	} {
 		if got, err := ParseEntry(spec); err != nil || !cmp.Equal(got, want) {
 			t.Errorf("ParseEntry(%q) = %+v, %v, want %+v", spec, got, err, want)
@@ -73,6 +81,8 @@ func TestParseEntry(t *testing.T) {
 		"a:scripts/x@sha256:" + hex + "@sha256:", "a:@sha256:" + hex, "a:scripts/../x", `a:scripts\x`, "a:scripts/*", "*:scripts/x", "a/:scripts/x", "/a:scripts/x",
 		"a//b:scripts/x", "a/../b:scripts/x", "a\n:scripts/x", "a:scripts/x\n", "a:scripts/x/", "a:scripts", "a\x00b:scripts/x", "./a:scripts/x", "a/./b:scripts/x", "../a:scripts/x",
 		`a\b:scripts/x`, "-a:scripts/x", "a*:scripts/x", "a?:scripts/x", "a[b]:scripts/x", "a/ b:scripts/x", "a\u00a0b:scripts/x", "a\u202eb:scripts/x", "a\u200bb:scripts/x", "a\xff:scripts/x",
+		"a:SKILL.md", "a:sub/Skill.MD", "a:references/x.md", "a:x.txt", "a:assets/x.html", "a:../b/run.py", "a:x/../run.py", "a:/run.py", `a:bin\run.py`,
+		"a:bin/", "a:bin/*.py", "a:.hidden.sh", "a:._run.sh", "a:x=y.py", "a:run.py:target=host", "a:.", "a:run.py/", "a:tool.rb",
 		"\ufeffa:scripts/x", "c:/a:scripts/x", "a:scripts/x@sha512:" + hex + hex,
 	} {
 		if got, err := ParseEntry(spec); err == nil {

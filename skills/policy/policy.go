@@ -121,6 +121,9 @@ func (p *Policy) Offers(tool string) bool { return slices.Contains(p.cfg.Tools, 
 // Entries returns the entries of the allowlist in the order given.
 func (p *Policy) Entries() []Entry { return p.cfg.Allowlist.Entries() }
 
+// Names reports whether an entry names exactly this script, with whatever content.
+func (p *Policy) Names(skill, path string) bool { return len(p.cfg.Allowlist.Find(skill, path)) > 0 }
+
 // Mode returns the mode for a request that raises it: the stricter of raised and the configured mode. Zero
 // raises nothing.
 func (p *Policy) Mode(raised Mode) Mode { return p.cfg.Mode.Stricter(raised) }

@@ -35,7 +35,7 @@ type Request struct {
 	ActivationUnknown bool          // the call names a session that does not exist
 	Activated         bool          // the session has loaded the skill
 	Unnamed           bool          // only a handle connects the call with the session
-	Path              string        // of the script, below scripts/
+	Path              string        // of the script
 	FileDigest        digest.Digest // of the script in the activated tree; empty if missing there
 	Instead           string        // for a missing script: the existing ones, as a phrase
 	TreeDigest        digest.Digest // of the activated tree

@@ -21,7 +21,7 @@ const (
 // must have a Runtime.
 func Argv(info Info, interpreter, file string, args []string) []string {
 	in := info.Runtime.Interpreter()
-	return slices.Concat([]string{interpreter}, in.options, info.Flags, []string{file}, args)
+	return slices.Concat([]string{interpreter}, in.options, info.Flags, []string{file}, in.ends, args)
 }
 
 // Environ returns the variables by which scripts find the modules of their skill in dir, as if they were
@@ -81,7 +81,40 @@ func (e *PathError) Error() string { return "script path " + e.Reason }
 // a trailing slash.
 //
 // Errors: *PathError.
-func CleanPath(p string) (string, error) {
+func CleanPath(p string) (string, error) { return cleanPath(p, true) }
+
+// CleanFile is CleanPath for a file of the skill that need not be below scripts/. A file elsewhere must be
+// one that an interpreter could run: with an extension of the table, or with none, where the shebang
+// decides. So the texts of a skill are never scripts, whatever they begin with.
+//
+// Errors: *PathError.
+func CleanFile(p string) (string, error) {
+	clean, err := cleanPath(p, false)
+	if err != nil || !Outside(clean) {
+		return clean, err
+	}
+	base := path.Base(clean)
+	extension := strings.ToLower(path.Ext(base))
+	switch {
+	case strings.EqualFold(base, "SKILL.md"):
+		return "", &PathError{Path: p, Reason: "must not be the instructions of a skill"}
+	case strings.Contains(clean, "="):
+		// In an entry it would read as an option of a script that was left out.
+		return "", &PathError{Path: p, Reason: "must not contain = outside scripts/"}
+	case strings.HasPrefix(base, "."):
+		return "", &PathError{Path: p, Reason: "must not name a hidden file outside scripts/"}
+	case extension != "" && byExtension(extension) == nil:
+		return "", &PathError{Path: p, Reason: "must be under scripts/, or end in one of " +
+			strings.Join(Extensions(), ", ")}
+	}
+	return clean, nil
+}
+
+// Outside reports whether a canonical path is not below scripts/.
+func Outside(p string) bool { return !strings.HasPrefix(p, "scripts/") }
+
+// cleanPath is CleanPath; below requires a path below scripts/.
+func cleanPath(p string, below bool) (string, error) {
 	refuse := func(reason string) (string, error) { return "", &PathError{Path: p, Reason: reason} }
 	p = strings.Trim(p, " ")
 	switch {
@@ -110,8 +143,10 @@ func CleanPath(p string) (string, error) {
 	}
 	clean := strings.Join(kept, "/")
 	switch {
-	case !strings.HasPrefix(clean, "scripts/"):
+	case below && Outside(clean):
 		return refuse("must be under scripts/")
+	case clean == "" || clean == "scripts":
+		return refuse("must name a file")
 	// Windows drops a space at the end of a name.
 	case strings.HasSuffix(p, "/"), strings.HasSuffix(clean, " "):
 		return refuse("must name a file")

@@ -25,6 +25,8 @@ func TestArgv(t *testing.T) {
 		{"#!/usr/bin/env node\n", []string{"/i", file}},
 		{"#!/usr/bin/env -S deno run --allow-read=/skill\n",
 			[]string{"/i", "run", "--no-prompt", "--cached-only", "--no-config", "--no-lock", "--allow-read=/skill", file}},
+		{"#!/usr/bin/env pwsh\n", []string{"/i", "-NoLogo", "-NoProfile", "-NonInteractive", "-File", file}},
+		{"#!/usr/bin/env dotnet\n", []string{"/i", "run", "--file", file, "--"}},
 	} {
 		info := script.Inspect("scripts/x", []byte(test.head), false)
 		flags := append([]string(nil), info.Flags...)
@@ -108,6 +110,23 @@ func TestCleanPathAgainstReference(t *testing.T) {
 	}
 }
 
+func TestCleanFile(t *testing.T) {
+	for in, want := range map[string]string{
+		"scripts/a": "scripts/a", "scripts/a.md": "scripts/a.md", " ./bin//./a.py ": "bin/a.py", "bin/a": "bin/a", "a.CS": "a.CS",
+		"": "", ".": "", "scripts": "", "scripts/": "", "bin/": "", "../a.py": "", "bin/../a.py": "", "/a.py": "", `bin\a.py`: "", "a:b.py": "",
+		"*.py": "", "a.py\n": "", "a.py/": "", "a.py ": "a.py", "bin/a.py /": "", "SKILL.md": "", "x/SKILL.MD": "", "a.md": "", "a.json": "", "a.rb": "",
+		".a.sh": "", "._a.sh": "", "a=b.sh": "", "a\xff.sh": "",
+	} {
+		got, err := script.CleanFile(in)
+		if _, ok := errors.AsType[*script.PathError](err); got != want || ok != (want == "") {
+			t.Errorf("CleanFile(%q) = %q, %v, want %q", in, got, err, want)
+		}
+		if below, err := script.CleanPath(in); err == nil && below != got {
+			t.Errorf("CleanPath(%q) = %q, CleanFile %q", in, below, got)
+		}
+	}
+}
+
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -134,8 +153,18 @@ func FuzzCleanPath(f *testing.F) {
 	for _, seed := range []string{"scripts/a.ts", " ./scripts//x/./a ", "scripts/../a", `scripts\a`, "scripts/a:b", "", "scripts/\x00", "/scripts/a"} {
 		f.Add(seed)
 	}
+	f.Add("bin/a.py")
+	f.Add("x/SKILL.md")
 	f.Fuzz(func(t *testing.T, in string) {
+		file, failure := script.CleanFile(in)
+		if again, err := script.CleanFile(file); failure == nil && (err != nil || again != file) ||
+			strings.HasSuffix(strings.ToLower(file), ".md") && script.Outside(file) || strings.Contains("/"+file+"/", "/../") {
+			t.Errorf("CleanFile(%q) = %q, then %q, %v", in, file, again, err)
+		}
 		got, err := script.CleanPath(in)
+		if err == nil && (failure != nil || file != got) {
+			t.Errorf("CleanFile(%q) = %q, %v, CleanPath %q", in, file, failure, got)
+		}
 		if err != nil {
 			return
 		}

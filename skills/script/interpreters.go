@@ -19,6 +19,8 @@ const (
 	Node    Runtime = "node"
 	Deno    Runtime = "deno"
 	Bun     Runtime = "bun"
+	Pwsh    Runtime = "pwsh"
+	Dotnet  Runtime = "dotnet"
 )
 
 // An Interpreter is a row in the table of interpreters. Everything that depends on the interpreter of a
@@ -48,6 +50,8 @@ type Interpreter struct {
 	extensions []string   // lower case
 	flags      flagRule   // rule for flags in a shebang
 	options    []string   // options of every run, before the flags of the shebang
+	ends       []string   // words between the script and its arguments, so that these are not options
+	Vars       []string   // variables NAME=VALUE of every run
 	stdin      *stdinForm // nil if it runs scripts only from files
 	cache      *cacheForm // nil if nothing is compiled ahead of a run
 
@@ -151,6 +155,24 @@ for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))`},
 		flags:    bunFlags,
 		// Files in the working directory neither configure it nor set variables, and nothing is installed.
 		options: []string{"run", "--config=/dev/null", "--env-file=/dev/null", "--no-install"},
+	},
+	{
+		Runtime: Pwsh, Version: []string{"--version"}, says: "powershell",
+		Ask:      []string{"-NoLogo", "-NoProfile", "-NonInteractive", "-Command", "[Environment]::ProcessPath"},
+		programs: []string{"pwsh"}, extensions: []string{".ps1"},
+		flags: pwshFlags,
+		// No profile of the user, no questions. -File comes last: what follows is the script with its
+		// arguments.
+		options: []string{"-NoLogo", "-NoProfile", "-NonInteractive", "-File"},
+		Vars:    []string{"POWERSHELL_TELEMETRY_OPTOUT=1", "POWERSHELL_UPDATECHECK=Off"},
+	},
+	{
+		// A C# file is compiled and run by .NET 10 and later; earlier versions refuse it.
+		Runtime: Dotnet, Version: []string{"--version"},
+		programs: []string{"dotnet"}, extensions: []string{".cs"},
+		flags:   dotnetFlags,
+		options: []string{"run", "--file"}, ends: []string{"--"},
+		Vars: []string{"DOTNET_CLI_TELEMETRY_OPTOUT=1", "DOTNET_NOLOGO=1"},
 	},
 }
 
@@ -290,6 +312,29 @@ func bunFlags(words []string) (kept []string, problem string) {
 		words = words[1:]
 	}
 	return onlyFlags()(words)
+}
+
+// pwshFlags drops the flags that every run has.
+func pwshFlags(words []string) (kept []string, problem string) {
+	for _, word := range words {
+		switch strings.ToLower(word) {
+		case "-nologo", "-noprofile", "-nop", "-noninteractive", "-file":
+		default:
+			return nil, unknownFlag(word)
+		}
+	}
+	return nil, ""
+}
+
+// dotnetFlags drops the words of `dotnet run --file`, which every run uses.
+func dotnetFlags(words []string) (kept []string, problem string) {
+	for i, word := range [...]string{"run", "--file"} {
+		if i < len(words) && words[i] != word {
+			return nil, unknownFlag(words[i])
+		}
+	}
+	_, problem = onlyFlags()(words[min(2, len(words)):])
+	return nil, problem
 }
 
 // denoFlags keeps the permissions of a `deno run` shebang, all of which the sandbox limits. It drops

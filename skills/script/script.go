@@ -85,12 +85,9 @@ func inspect(name string, head []byte, executable bool) Info {
 		return info
 	}
 	if info.Shebang == "" {
-		extension := strings.ToLower(path.Ext(name))
-		for _, in := range interpreters {
-			if slices.Contains(in.extensions, extension) {
-				info.Runtime = in.Runtime
-				return info
-			}
+		if in := byExtension(strings.ToLower(path.Ext(name))); in != nil {
+			info.Runtime = in.Runtime
+			return info
 		}
 		info.Problem = "no shebang, and the file name names no supported runtime"
 		return info
@@ -121,7 +118,7 @@ func inspect(name string, head []byte, executable bool) Info {
 }
 
 // otherPrograms are extensions of programs without an interpreter in the table.
-var otherPrograms = []string{".rb", ".pl", ".php", ".ps1", ".bat", ".cmd", ".exe", ".lua"}
+var otherPrograms = []string{".rb", ".pl", ".php", ".bat", ".cmd", ".exe", ".lua"}
 
 // IsProgram reports whether a file outside of scripts/ looks like a program to start: at the top or below
 // bin/ or tools/ with the extension of a program, or executable. The name is a slash-separated path. A module
@@ -137,9 +134,37 @@ func IsProgram(name string, executable bool) bool {
 		// On file systems without modes, LICENSE and Makefile are executable too.
 		return isTools || executable && base[0] > 'Z'
 	}
-	known := slices.Contains(otherPrograms, extension) || slices.ContainsFunc(interpreters,
-		func(in Interpreter) bool { return slices.Contains(in.extensions, extension) })
+	known := slices.Contains(otherPrograms, extension) || byExtension(extension) != nil
 	return known && (!below || isTools || executable)
+}
+
+// InspectOutside returns the facts about a file that is not below scripts/ if its name allows an entry for it
+// (see [CleanFile]) and it has an extension of the table or a shebang, otherwise nil.
+func InspectOutside(name string, head []byte, executable bool) *Info {
+	clean, err := CleanFile(name)
+	if err != nil || clean != name || path.Ext(name) == "" && !bytes.HasPrefix(head, []byte("#!")) {
+		return nil
+	}
+	info := Inspect(name, head, executable)
+	return &info
+}
+
+// byExtension returns the interpreter of files with a lower-case extension, or nil.
+func byExtension(extension string) *Interpreter {
+	i := slices.IndexFunc(interpreters,
+		func(in Interpreter) bool { return slices.Contains(in.extensions, extension) })
+	if i < 0 {
+		return nil
+	}
+	return &interpreters[i]
+}
+
+// Extensions returns the extensions of the table.
+func Extensions() (all []string) {
+	for i := range interpreters {
+		all = append(all, interpreters[i].extensions...)
+	}
+	return all
 }
 
 // ReferenceRuntime returns the runtime in the terms of the reference's registry: deno, shebang or unknown.

@@ -56,6 +56,14 @@ func TestInspectName(t *testing.T) {
 		{"zsh", "a.zsh", "", script.Zsh, nil, ""},
 		{"zsh by shebang", "a.sh", "#!/bin/zsh -e\n", script.Zsh, []string{"-e"}, ""},
 		{"zsh with a flag of its own", "a.zsh", "#!/bin/zsh -i\n", "", nil, `flag "-i" in the shebang is not supported`},
+		{"pwsh", "a.ps1", "", script.Pwsh, nil, ""},
+		{"pwsh in a shebang", "a", "#!/usr/bin/env -S pwsh -NoProfile -File\n", script.Pwsh, nil, ""},
+		{"pwsh with a command", "a", "#!/usr/bin/pwsh -Command\n", "", nil, `flag "-Command" in the shebang is not supported`},
+		{"C#", "a.cs", "", script.Dotnet, nil, ""},
+		{"dotnet run", "a.cs", "#!/usr/bin/env -S dotnet run --file\n", script.Dotnet, nil, ""},
+		{"dotnet", "a", "#!/usr/bin/env dotnet\n", script.Dotnet, nil, ""},
+		{"dotnet test", "a.cs", "#!/usr/bin/env -S dotnet test\n", "", nil, `flag "test" in the shebang is not supported`},
+		{"dotnet with a flag", "a.cs", "#!/usr/bin/env -S dotnet run --file --project\n", "", nil, `flag "--project" in the shebang is not supported`},
 		{"bun", "a.ts", "#!/usr/bin/env bun\n", script.Bun, nil, ""},
 		{"bun run", "a.ts", "#!/usr/bin/env -S bun run\n", script.Bun, nil, ""},
 		{"bun with a flag", "a.ts", "#!/usr/bin/env -S bun --watch\n", "", nil, `flag "--watch" in the shebang is not supported`},
@@ -209,10 +217,45 @@ func FuzzInspect(f *testing.F) {
 			return
 		}
 		argv := script.Argv(info, "/usr/bin/x", "/skill/scripts/x", []string{"-c", "y"})
-		if at := slices.Index(argv, "/skill/scripts/x"); at < 0 || !path.IsAbs(argv[0]) || !slices.Equal(argv[at+1:], []string{"-c", "y"}) {
+		if at := slices.Index(argv, "/skill/scripts/x"); at < 0 || !path.IsAbs(argv[0]) || !slices.Equal(argv[len(argv)-2:], []string{"-c", "y"}) ||
+			len(argv) != at+3 && !slices.Equal(argv[at+1:], []string{"--", "-c", "y"}) {
 			t.Errorf("Argv = %q", argv)
 		}
 	})
+}
+
+// Every file that an entry may name is below scripts/, or is code by its extension or its shebang.
+func TestInspectOutside(t *testing.T) {
+	for _, test := range []struct {
+		name, head string
+		want       script.Runtime
+		facts      bool
+	}{
+		{"run.py", "print()", script.Python3, true},
+		{"bin/deep/x.SH", "echo", script.Bash, true},
+		{"bin/tool", "#!/usr/bin/env node\n", script.Node, true},
+		{"assets/a.ts", "", script.Deno, true},
+		{"assets/a.ps1", "", script.Pwsh, true},
+		{"a.cs", "", script.Dotnet, true},
+		{"bin/tool", "#!/usr/bin/ruby\n", "", true},
+		{"x.sh", "echo\r\n", "", true},
+		{"bin/tool", "echo", "", false},
+		{"SKILL.md", "#!/bin/sh\n", "", false},
+		{"sub/skill.md", "#!/bin/sh\n", "", false},
+		{"references/x.md", "#!/bin/sh\n", "", false},
+		{"assets/x.json", "#!/usr/bin/env node\n", "", false},
+		{"x.rb", "#!/bin/sh\n", "", false},
+		{".envrc", "#!/bin/sh\n", "", false},
+		{"._run.sh", "#!/bin/sh\n", "", false},
+		{"a:b.py", "", "", false},
+		{"x/../run.py", "", "", false},
+		{"/run.py", "", "", false},
+	} {
+		info := script.InspectOutside(test.name, []byte(test.head), false)
+		if (info != nil) != test.facts || info != nil && info.Runtime != test.want {
+			t.Errorf("InspectOutside(%s, %q) = %+v, want %q, %v", test.name, test.head, info, test.want, test.facts)
+		}
+	}
 }
 
 func TestIsProgram(t *testing.T) {

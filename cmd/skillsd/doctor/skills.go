@@ -61,16 +61,21 @@ func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skill
 		for _, script := range row.Scripts {
 			o.needed[script.Runtime] = true
 		}
+		for _, script := range row.Code {
+			if script.Allowed {
+				o.needed[script.Runtime] = true
+			}
+		}
 		if row.State == string(skills.StateDisabled) {
 			checks = append(checks, ok("skill", row.Path+" is not served: "+strings.Join(row.Reasons, ", ")))
 		}
 		checks = append(checks, diagnosticChecks(report.Notable(row.Path+"/", row.Diagnostics))...)
-		for _, program := range row.Programs {
+		for _, program := range row.OtherPrograms() {
 			programs = append(programs, row.Path+"/"+program)
 		}
 	}
 	if n := len(programs); n > 0 {
-		fact := "programs outside scripts/ do not run here: " + strings.Join(programs[:min(n, 5)], ", ")
+		fact := "programs outside scripts/ that are not allowed: " + strings.Join(programs[:min(n, 5)], ", ")
 		if n > 5 {
 			fact += fmt.Sprintf(", %d more (skillsd show SKILL)", n-5)
 		}

@@ -64,15 +64,15 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 		return nil, err
 	}
 	r := index.Resource(entry.Path)
-	if r == nil || r.Script == nil || entry.Target == policy.TargetHost {
+	if r == nil || r.Program() == nil || entry.Target == policy.TargetHost {
 		return nil, nil
 	}
 	var suffixes []string
-	isNode := r.Script.Runtime == script.Node
+	isNode := r.Program().Runtime == script.Node
 	switch {
 	case isNode:
 		suffixes = []string{".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".json"}
-	case r.Script.Runtime == script.Python3:
+	case r.Program().Runtime == script.Python3:
 		suffixes = []string{".py"}
 	default:
 		return nil, nil

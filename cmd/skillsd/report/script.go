@@ -80,13 +80,22 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 		return nil, err
 	}
 	r := index.Resource(path)
-	if r == nil || r.Script == nil {
-		var there []string
+	if r != nil && r.Program() == nil {
+		return nil, exit.Errorf(exit.Failure, "outside scripts/ a script ends in one of "+
+			strings.Join(sh.Extensions(), ", ")+", or has a shebang and no extension",
+			"no interpreter runs %s", Printable(sk.Path+":"+path))
+	}
+	if r == nil {
+		var there, outside []string
 		for _, other := range index.Resources {
-			if other.Script != nil {
+			switch {
+			case other.Script != nil:
 				there = append(there, other.Path)
+			case other.Outside != nil && other.Outside.Runtime != "":
+				outside = append(outside, other.Path)
 			}
 		}
+		there = append(there, outside...)
 		hint := "it has no scripts"
 		if len(there) > 0 {
 			hint = "it has: " + Printable(strings.Join(there[:min(len(there), 10)], ", "))
@@ -104,10 +113,11 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 	if !content.Matches {
 		return nil, errors.New("the script changed while it was read")
 	}
+	info := r.Program()
 	f := &ScriptFacts{
-		Skill: sk.Path, Tier: sk.Root.Tier.String(), Script: path, Runtime: string(r.Script.Runtime),
-		Problem: r.Script.Problem, Shebang: r.Script.Shebang,
-		Flags: r.Script.Flags, Size: r.Size, Digest: r.Digest, Tree: index.TreeDigest, Includes: []factRow{},
+		Skill: sk.Path, Tier: sk.Root.Tier.String(), Script: path, Runtime: string(info.Runtime),
+		Problem: info.Problem, Shebang: info.Shebang,
+		Flags: info.Flags, Size: r.Size, Digest: r.Digest, Tree: index.TreeDigest, Includes: []factRow{},
 		Imports: []ImportRow{}, Network: linesOf(content.Data, networkIn), Signals: []Diagnostic{},
 		Text: string(content.Data),
 	}

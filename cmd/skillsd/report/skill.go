@@ -53,10 +53,12 @@ type SkillRow struct {
 	Toolsets      json.RawMessage   `json:"toolsets,omitempty"`
 	Resources     []skills.Resource `json:"resources"`
 	Scripts       []ScriptRow       `json:"scripts"`
-	Programs      []string          `json:"programs,omitempty"` // outside scripts/, never run
-	Shadows       []ShadowRow       `json:"shadows"`            // hidden skills with the same path
-	Diagnostics   []Diagnostic      `json:"diagnostics"`
-	Violations    []Problem         `json:"violations"` // of the strict rules
+	// Code is the code outside scripts/ that an entry could allow, or allows.
+	Code        []ScriptRow  `json:"code,omitempty"`
+	Programs    []string     `json:"programs,omitempty"` // outside scripts/, without an interpreter
+	Shadows     []ShadowRow  `json:"shadows"`            // hidden skills with the same path
+	Diagnostics []Diagnostic `json:"diagnostics"`
+	Violations  []Problem    `json:"violations"` // of the strict rules
 
 	Skill *skills.Skill `json:"-"` // nil if it cannot be loaded
 }
@@ -77,6 +79,8 @@ type ScriptRow struct {
 	Runtime string `json:"runtime"`
 	Allowed bool   `json:"allowed"`
 	Reason  string `json:"reason,omitempty"`
+
+	program bool // it looks like a program to start, not a module
 }
 
 // ShadowRow is a skill hidden by another one with the same path.
@@ -174,29 +178,40 @@ func NewSkillRow(
 		if r == nil {
 			continue // the skill file
 		}
-		if r.Script == nil {
-			if sh.IsProgram(r.Path, file.Executable) && !ofNested(snapshot, sk, r.Path) {
+		info := r.Program()
+		if r.Script == nil && snapshot.Nested(sk, r.Path) != nil {
+			continue // the nested skill lists it
+		}
+		if r.Script == nil && (info == nil || info.Runtime == "") {
+			if sh.IsProgram(r.Path, file.Executable) {
 				row.Programs = append(row.Programs, r.Path)
 			}
 			continue
 		}
-		script := ScriptRow{Path: r.Path, Runtime: string(r.Script.Runtime), Reason: r.Script.Problem}
-		if r.Script.Runtime != "" {
+		script := ScriptRow{Path: r.Path, Runtime: string(info.Runtime), Reason: info.Problem,
+			program: sh.IsProgram(r.Path, file.Executable)}
+		if info.Runtime != "" {
 			script.Allowed, script.Reason = allowedAs(allow.Find(sk.Path, r.Path), r.Digest, index.TreeDigest)
 		}
-		row.Scripts = append(row.Scripts, script)
+		if r.Script == nil {
+			row.Code = append(row.Code, script)
+		} else {
+			row.Scripts = append(row.Scripts, script)
+		}
 	}
 	return row
 }
 
-// ofNested reports whether a file of a skill also belongs to a nested skill, which lists it.
-func ofNested(snapshot *skills.Snapshot, sk *skills.Skill, file string) bool {
-	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
-		if snapshot.Skill(sk.Path+"/"+dir) != nil {
-			return true
+// OtherPrograms returns the files outside scripts/ that look like programs and that no entry allows.
+func (r *SkillRow) OtherPrograms() []string {
+	paths := slices.Clone(r.Programs)
+	for i := range r.Code {
+		if r.Code[i].program && !r.Code[i].Allowed {
+			paths = append(paths, r.Code[i].Path)
 		}
 	}
-	return false
+	slices.Sort(paths)
+	return paths
 }
 
 // allowedAs reports whether an entry of a script allows its current content, and if not, why.
@@ -358,8 +373,10 @@ func (r *SkillRow) facts() []string {
 }
 
 // HintPrograms is the advice about programs outside scripts/.
-const HintPrograms = "to run one, copy the skill into a root of yours, move the program below scripts/ " +
-	"there, and allow it"
+const HintPrograms = "`skillsd allow SKILL:PATH` allows one that `skillsd show SKILL` lists with an interpreter"
+
+// maxCode is the most lines about code outside scripts/: many skills have hundreds of modules there.
+const maxCode = 40
 
 // PrintSkill prints everything known about a skill.
 func PrintSkill(w io.Writer, row *SkillRow) error {
@@ -405,22 +422,27 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		files = append(files, []string{gap + Printable(r.Path), string(r.Kind), fmt.Sprintf("%8d", r.Size),
 			r.Digest.String()})
 	}
-	for _, script := range row.Scripts {
-		verdict := "may run"
-		if !script.Allowed {
-			verdict = "may not run: " + Printable(script.Reason)
-		}
-		scripts = append(scripts, []string{gap + Printable(script.Path), script.Runtime, verdict})
+	for i := range row.Scripts {
+		scripts = append(scripts, row.Scripts[i].cells())
 	}
 	printList(w, "files", padded(files))
 	printList(w, "scripts", padded(scripts))
-	if len(row.Programs) > 0 {
-		for _, program := range row.Programs {
-			programs = append(programs, gap+Printable(program))
-		}
-		programs = append(programs, gap+"("+HintPrograms+")")
-		printList(w, "programs outside scripts/, which do not run here", programs)
+	// Programs first, so that modules do not push them out of the list.
+	outside := slices.Clone(row.Code)
+	slices.SortStableFunc(outside, func(a, b ScriptRow) int { return cmp.Compare(a.rank(), b.rank()) })
+	var code [][]string
+	for i := range outside[:min(len(outside), maxCode)] {
+		code = append(code, outside[i].cells())
 	}
+	lines := padded(code)
+	if n := len(outside) - maxCode; n > 0 {
+		lines = append(lines, fmt.Sprintf("%s(%d more; --json has all)", gap, n))
+	}
+	printList(w, "code outside scripts/, which may be allowed by its path", lines)
+	for _, program := range row.Programs {
+		programs = append(programs, gap+Printable(program))
+	}
+	printList(w, "programs outside scripts/, which no interpreter here runs", programs)
 	diagnostics := slices.Clone(row.Diagnostics)
 	for i := range diagnostics {
 		diagnostics[i].Path = row.Path + "/" + diagnostics[i].Path
@@ -433,6 +455,26 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 			v.Message, v.Fix))
 	}
 	return nil
+}
+
+// cells returns the line of a script in a table.
+func (s *ScriptRow) cells() []string {
+	verdict := "may run"
+	if !s.Allowed {
+		verdict = "may not run: " + Printable(s.Reason)
+	}
+	return []string{gap + Printable(s.Path), s.Runtime, verdict}
+}
+
+// rank returns the place of code in a list: what may run, programs, then modules.
+func (s *ScriptRow) rank() int {
+	switch {
+	case s.Allowed:
+		return 0
+	case s.program:
+		return 1
+	}
+	return 2
 }
 
 // printList prints lines below a heading, or nothing without lines.

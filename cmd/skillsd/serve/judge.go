@@ -104,16 +104,21 @@ func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 		return row
 	}
 	r := index.Resource(entry.Path)
-	if r == nil || r.Script == nil {
+	if r == nil || r.Program() == nil {
 		row.Detail = "the skill has no such script"
 		return row
 	}
-	row.Runtime = r.Script.Runtime
+	info := r.Program()
+	if nested := snapshot.Nested(sk, entry.Path); nested != nil && script.Outside(entry.Path) {
+		row.State, row.Detail = "unsupported", OfNested(nested)
+		return row
+	}
+	row.Runtime = info.Runtime
 	row.Changed = entry.Changed(r.Digest, index.TreeDigest)
 	switch {
 	case row.Runtime == "":
-		row.State, row.Detail, row.Hint, row.Changed = "unsupported", r.Script.Problem,
-			HintRuntime(r.Script.Problem), ""
+		row.State, row.Detail, row.Hint, row.Changed = "unsupported", info.Problem,
+			HintRuntime(info.Problem), ""
 	case row.Changed != policy.Unchanged:
 		row.State, row.Hint = stateChanged, "review the change, then run `skillsd allow "+name+"`"
 		row.Detail = string(row.Changed) + " changed since it was allowed"
@@ -129,6 +134,11 @@ func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 		}
 	}
 	return row
+}
+
+// OfNested returns the reason why an entry of a skill cannot allow a file of a skill nested in it.
+func OfNested(nested *skills.Skill) string {
+	return "the file belongs to the skill " + nested.Path + ", whose own entry can allow it"
 }
 
 // Looseness returns which files may change while the script of an entry still runs; empty for none.
@@ -300,8 +310,14 @@ func RefusalText(denial *policy.Denial) string {
 // Mark marks the scripts in rows as not allowed if every run of them is refused.
 func (j *Judge) Mark(ctx context.Context, snapshot *skills.Snapshot, rows []report.SkillRow) {
 	for _, row := range rows {
+		scripts := make([]*report.ScriptRow, 0, len(row.Scripts))
 		for i := range row.Scripts {
-			script := &row.Scripts[i]
+			scripts = append(scripts, &row.Scripts[i])
+		}
+		for i := range row.Code {
+			scripts = append(scripts, &row.Code[i])
+		}
+		for _, script := range scripts {
 			if !script.Allowed {
 				continue
 			}

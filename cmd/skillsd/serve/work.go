@@ -166,12 +166,12 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 		}
 	}
 	for _, a := range all {
-		if a.file == nil || a.file.Script == nil {
+		if a.file == nil || a.file.Program() == nil {
 			continue // the start of the sessions reports it
 		}
 		_, err := a.skill.Stage(ctx, p.trees)
 		if err == nil && a.Environment == "" {
-			_, err = p.Detection.interpreters.Load().Find(ctx, string(a.file.Script.Runtime))
+			_, err = p.Detection.interpreters.Load().Find(ctx, string(a.file.Program().Runtime))
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()

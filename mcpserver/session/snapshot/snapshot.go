@@ -193,8 +193,8 @@ func (s *Source) Capabilities(ctx context.Context, at time.Time) (*cfharness.Cap
 	snapshot := s.Registry.Snapshot()
 	for _, entry := range s.Policies.Entries() {
 		if sk := snapshot.Skill(entry.Skill); sk != nil && s.Policies.Offers(ToolRun) {
-			if file := sk.Resource(ctx, entry.Path); file != nil && file.Script != nil {
-				needed[string(file.Script.Runtime)] = true
+			if file := sk.Resource(ctx, entry.Path); file != nil && file.Program() != nil {
+				needed[string(file.Program().Runtime)] = true
 			}
 		}
 	}
