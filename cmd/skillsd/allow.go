@@ -39,8 +39,8 @@ func newAllowCmd(a *app) *cobra.Command {
 			"skill whose other files are what they are now, since a script may load them. If the " +
 			"script or one of these files changes later, it does not run before it is allowed again. With " +
 			":pin=script after the script, its own bytes alone are pinned. " +
-			"Outside scripts/ any file that an interpreter runs can be allowed, such as pdf:bin/fill.py; the " +
-			"instructions and other texts of a skill cannot. " +
+			"Outside scripts/ any file that an interpreter runs can be allowed, such as pdf:bin/fill.py; " +
+			"the instructions and other texts of a skill cannot. " +
 			"The script is printed first, and you are asked; where there is no terminal, --yes is your " +
 			"answer. The next question, or --ask, is how often you are asked before a run: about each " +
 			"one, until you allow the script for the rest of a session, or never. " +

@@ -92,9 +92,10 @@ func isSkillPath(path string) bool {
 		func(name string) bool { return strings.TrimSpace(name) != name })
 }
 
-// ParseEntry parses SKILL:PATH[@sha256:HEX], with the path of a script (see [skills.CleanScriptPath]), optionally followed by ":execution=stdin" and
-// ":pin=script". It splits at the first ":" and the last "@sha256:", and cuts options off the end. A script
-// path contains no ":", so it cannot look like an option. Names are exact: there are no patterns.
+// ParseEntry parses SKILL:PATH[@sha256:HEX], with the path of a script (see [skills.CleanScriptPath]),
+// optionally followed by ":execution=stdin" and ":pin=script". It splits at the first ":" and the last
+// "@sha256:", and cuts options off the end. A script path contains no ":", so it cannot look like an option.
+// Names are exact: there are no patterns.
 //
 // Errors: *EntryError.
 func ParseEntry(spec string) (Entry, error) {

@@ -158,7 +158,8 @@ for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))`},
 	},
 	{
 		Runtime: Pwsh, Version: []string{"--version"}, says: "powershell",
-		Ask:      []string{"-NoLogo", "-NoProfile", "-NonInteractive", "-Command", "[Environment]::ProcessPath"},
+		Ask: []string{"-NoLogo", "-NoProfile", "-NonInteractive", "-Command",
+			"[Environment]::ProcessPath"},
 		programs: []string{"pwsh"}, extensions: []string{".ps1"},
 		flags: pwshFlags,
 		// No profile of the user, no questions. -File comes last: what follows is the script with its

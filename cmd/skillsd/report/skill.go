@@ -373,7 +373,8 @@ func (r *SkillRow) facts() []string {
 }
 
 // HintPrograms is the advice about programs outside scripts/.
-const HintPrograms = "`skillsd allow SKILL:PATH` allows one that `skillsd show SKILL` lists with an interpreter"
+const HintPrograms = "`skillsd allow SKILL:PATH` allows one that `skillsd show SKILL` lists with an " +
+	"interpreter"
 
 // maxCode is the most lines about code outside scripts/: many skills have hundreds of modules there.
 const maxCode = 40
