@@ -93,6 +93,7 @@ var importRules = map[string][]string{
 	"skills/source/discovery": {"skills"},
 	"skills/source/oci":       {"skills/archive", "skills/source/discovery", "skills/source/web"},
 	"skills/source/signed":    {},
+	"skills/source/plugin":    {"skills"},
 	// Only tests import it.
 	"skills/source/signed/sigstoretest": {},
 	"skills/source/served":              {"skills", "skills/archive"},
@@ -100,8 +101,8 @@ var importRules = map[string][]string{
 		"skills/source/oci", "skills/source/web", "skills/source/signed"},
 	"skills/compare": {"skills", patternPath},
 	"skills/install": {"skills", "skills/archive", "skills/compare", "skills/policy", "skills/store", "skills/source",
-		"skills/source/discovery", "skills/source/oci", "skills/source/served", "skills/source/signed",
-		"skills/source/web"},
+		"skills/source/discovery", "skills/source/oci", "skills/source/plugin", "skills/source/served",
+		"skills/source/signed", "skills/source/web"},
 
 	// Limits are rules about principals and numbers, and know no protocol.
 	"mcpserver/admit":    {},

@@ -332,6 +332,7 @@ type updateOptions struct {
 	access        config.AccessOptions
 	Accept        []string
 	Preview, JSON bool
+	moves         install.Moves
 }
 
 func newUpdateCmd(a *app) *cobra.Command {
@@ -346,13 +347,18 @@ func newUpdateCmd(a *app) *cobra.Command {
 			"returns to the version before.\n\n" +
 			"A version that somebody must look at first, such as one with new scripts or hosts, does\n" +
 			"not replace the one that is served: on a terminal you are asked, elsewhere --accept says\n" +
-			"yes to exactly the tree that was printed, and without it the exit code is 3.",
+			"yes to exactly the tree that was printed, and without it the exit code is 3.\n\n" +
+			"A skill that is no longer where it came from keeps its version, with what became of it,\n" +
+			"and the exit code is 3: --follow takes it from where it is now, --prune removes it.",
 		RunE: runE(opts.run),
 	}
 	opts.Roots.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.Preview, "preview", false, "print what would change, and change nothing")
 	cmd.Flags().StringArrayVar(&opts.Accept, "accept", nil,
 		"serve the version with the tree `DIGEST` although it needs a look (repeatable)")
+	cmd.Flags().BoolVar(&opts.moves.Follow, "follow", false,
+		"update skills that moved in their source, or whose branch is gone, from their new place")
+	cmd.Flags().BoolVar(&opts.moves.Prune, "prune", false, "remove skills that their source no longer has")
 	opts.access.Register(cmd.Flags(), true)
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
@@ -374,6 +380,11 @@ func (o *updateOptions) run(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
+	if o.moves.Prune && !o.Preview {
+		if err := o.app.byUser("--prune"); err != nil {
+			return err
+		}
+	}
 	var rows []report.Update
 	return o.app.carryOut(ctx, planned{
 		roots: &o.Roots,
@@ -382,7 +393,7 @@ func (o *updateOptions) run(ctx context.Context, names []string) error {
 			return o.app.accept(ctx, plan, o.Accept, !o.JSON)
 		},
 		compute: func(i *install.Installer) (*install.Plan, error) {
-			plan, err := i.Update(ctx, names, access)
+			plan, err := i.UpdateMoved(ctx, names, o.moves, access)
 			if err != nil {
 				return plan, err
 			}
@@ -418,7 +429,10 @@ func (o *updateOptions) print(rows []report.Update) error {
 	if count["held"] > 0 {
 		held = fmt.Sprintf(", held %d", count["held"])
 	}
-	o.app.notef("%s %d, unchanged %d, failed %d%s", verb, count["changed"], count["unchanged"],
+	if count["removed"] > 0 {
+		held += fmt.Sprintf(", removed %d", count["removed"])
+	}
+	o.app.notef("%s %d, unchanged %d, failed %d%s", verb, count["changed"]+count["moved"], count["unchanged"],
 		count["failed"], held)
 	if count["failed"] > 0 {
 		return &exit.Error{Code: exit.Problems}

@@ -15,7 +15,8 @@ var pastedCommands = [][]string{
 }
 
 // pastedRunners are words before a command that only start it.
-var pastedRunners = []string{"$", "npx", "bunx", "pnpm", "yarn", "dlx", "exec", "claude", "copilot", "-y", "--yes"}
+var pastedRunners = []string{"$", "npx", "bunx", "pnpm", "yarn", "dlx", "exec", "claude", "copilot", "-y",
+	"--yes"}
 
 // pasted rewrites `install COMMAND...`, with the command of another installer as it was copied, to the same
 // in words of this program: `npx skills add OWNER/REPO --skill pdf` becomes `install OWNER/REPO pdf`. It

@@ -96,6 +96,7 @@ func argsError(cmd *cobra.Command, args []string, check cobra.PositionalArgs) er
 		return exit.Usagef(hint, "%s: %q is one argument too many", path, args[n])
 	}
 	_, wanted, _ := strings.Cut(cmd.Use, " ")
+	wanted, _, _ = strings.Cut(wanted, " [") // what is optional is not missing
 	return exit.Usagef(hint, "%s: %s is missing", path, wanted)
 }
 

@@ -221,7 +221,8 @@ type SkillOrigin struct {
 	License string `json:"license,omitempty"`
 }
 
-// String returns the origin in one line: https://example.org/skills pdf at 6ce3b31c6eb4 (main), plugin docs 1.0.
+// String returns the origin in one line: https://example.org/skills pdf at 6ce3b31c6eb4 (main), plugin docs
+// 1.0.
 func (o *SkillOrigin) String() string {
 	text := o.Source
 	if o.Path != "" {

@@ -245,6 +245,8 @@ func (p *Plan) choose(
 	}
 	for _, c := range all {
 		switch {
+		case len(req.Skills) > 1 && p.i.lock.from(from.origin, c.path) != nil:
+			p.Notes = append(p.Notes, fmt.Sprintf("%q is installed already; see `skillsd update`", clip(c.path)))
 		case c.skill != nil:
 			c, err := p.nameFor(c, req.Name, from, chosen)
 			if err != nil {

@@ -3,6 +3,7 @@ package install
 import (
 	"net/url"
 	"strings"
+	"unicode"
 
 	"github.com/skillsd/skillsd/skills/pattern"
 )
@@ -36,6 +37,10 @@ var (
 // A path of this machine wins over a short form; the caller has to look for it first.
 func readAddress(text string) (address, bool) {
 	a := address{}
+	isOdd := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) || r == '\\' }
+	if strings.ContainsFunc(text, isOdd) {
+		return a, false // a shell would have removed what surrounds a pasted address
+	}
 	text = strings.TrimPrefix(text, "git+")
 	if prefix, rest, ok := strings.Cut(text, ":"); ok && !strings.HasPrefix(rest, "/") {
 		host, known := forges[strings.ToLower(prefix)]

@@ -181,3 +181,30 @@ func TestInstallSite(t *testing.T) {
 	}
 	verified(t, i)
 }
+
+// A branch that is gone is told from a server that does not answer, and the default branch is followed.
+func TestUpdateBranchGone(t *testing.T) {
+	r := newRepo(t)
+	r.commit(map[string]string{"skills/a/SKILL.md": skillText("a")})
+	m := newMachine(t).withGit(r)
+	m.install(Request{Source: r.url, Ref: "main"})
+	r.run("branch", "-m", "main", "trunk")
+	r.commit(map[string]string{"skills/a/SKILL.md": skillText("a") + "More.\n"})
+	i := m.open()
+	plan, err := i.Update(t.Context(), nil, Access{})
+	if err != nil || len(plan.Refused) != 1 || !strings.Contains(plan.Refused[0].Reason, "the branch main is gone; the default branch is trunk") {
+		t.Fatalf("plan = %+v, %v", plan, err)
+	}
+	if err := plan.Close(); err != nil {
+		t.Fatal(err)
+	}
+	plan, err = i.UpdateMoved(t.Context(), nil, Moves{Follow: true}, Access{})
+	if err := carryOut(t.Context(), plan, err); err != nil || len(plan.Refused) > 0 {
+		t.Fatalf("plan = %+v, %v", plan, err)
+	}
+	e := i.Lock().Find("a")
+	if e.Origin.Ref != "trunk" || e.Previous == nil || e.Previous.Origin == nil || e.Previous.Origin.Ref != "main" {
+		t.Errorf("entry = %+v", e)
+	}
+	verified(t, i)
+}

@@ -14,6 +14,12 @@ import (
 //
 // Errors: *MissingError; errors of ctx; system errors.
 func (i *Installer) Update(ctx context.Context, names []string, access Access) (*Plan, error) {
+	return i.UpdateMoved(ctx, names, Moves{}, access)
+}
+
+// UpdateMoved is Update with a decision about skills that are no longer where they came from. Without one,
+// such a skill is refused with a [MovedError].
+func (i *Installer) UpdateMoved(ctx context.Context, names []string, moves Moves, access Access) (*Plan, error) {
 	access.Offered = nil
 	entries, err := i.named(names)
 	if err != nil {
@@ -38,7 +44,7 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 	}
 	return i.newPlan(func(p *Plan) error {
 		for _, part := range order {
-			if err := p.updateFrom(ctx, part, groups[part], access); err != nil {
+			if err := p.updateFrom(ctx, part, groups[part], moves, access); err != nil {
 				return err
 			}
 		}
@@ -48,7 +54,9 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 }
 
 // updateFrom fetches one source and stages its changed skills. Errors of single skills become refusals.
-func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, access Access) (err error) {
+func (p *Plan) updateFrom(
+	ctx context.Context, part Origin, entries []*Entry, moves Moves, access Access,
+) (err error) {
 	entries = slices.DeleteFunc(entries, func(e *Entry) bool {
 		same := e.Origin.Signer == part.Signer && kinds[e.Origin.Kind].unchanged(ctx, p, e, access)
 		if same {
@@ -63,6 +71,17 @@ func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, ac
 		p.Refused = append(p.Refused, Refusal{e.Name, e, e.Origin.Path, err.Error()})
 	}
 	from, failed := p.fetch(ctx, part, access)
+	if failed != nil && ctx.Err() == nil {
+		var moved *MovedError
+		from, moved, failed = p.refetch(ctx, part, failed, access)
+		if moved != nil && moves.Follow {
+			part.Ref = moved.To
+			return p.updateFrom(ctx, part, entries, moves, access)
+		}
+		if moved != nil {
+			failed = moved
+		}
+	}
 	if failed != nil {
 		if ctx.Err() != nil {
 			return failed
@@ -76,7 +95,14 @@ func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, ac
 	defer func() { err = errors.Join(err, from.close()) }()
 	p.Notes = append(p.Notes, from.notes...)
 	for _, e := range entries {
-		c, failed := p.update(ctx, from, e, access)
+		to := e.Origin
+		to.Ref = part.Ref // another one, if the branch of the entry is gone
+		c, failed := p.update(ctx, from, e, to, access)
+		if moved, ok := errors.AsType[*MovedError](failed); ok && moves.Follow && moved.To != "" {
+			c, failed = p.updateWhole(ctx, from, e, to.follow(moved.To), access)
+		} else if ok && moves.Prune && moved.gone() {
+			c, failed = Change{Name: e.Name, Before: e}, nil
+		}
 		if ctx.Err() != nil {
 			return failed
 		}
@@ -89,11 +115,52 @@ func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, ac
 	return nil
 }
 
-// update stages the skill of an entry if its files changed; else only the origin in the lock file may change.
-func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, access Access) (Change, error) {
-	sk, err := from.find(e.Origin.Path)
+// whyNot returns why a source has no skill at the path of an entry: a MovedError, unless the skill is there
+// and does not load.
+func (p *Plan) whyNot(ctx context.Context, from *fetched, e *Entry, access Access, failed error) error {
+	for _, c := range from.candidates() {
+		if c.path == e.Origin.Path {
+			return failed
+		}
+	}
+	if from.origin.Path != "." && !kinds[from.origin.Kind].single() {
+		whole := from.origin
+		whole.Path, whole.Subdir = ".", ""
+		all, err := p.fetch(ctx, whole, access)
+		if err != nil {
+			return failed
+		}
+		defer func() { _ = all.close() }() // the plan's directory is removed anyway
+		from = all
+	}
+	moved, err := from.moved(ctx, e)
+	if err != nil {
+		return err
+	}
+	return moved
+}
+
+// updateWhole is update for a skill that is elsewhere in its source, perhaps outside of the part that was
+// fetched.
+func (p *Plan) updateWhole(
+	ctx context.Context, from *fetched, e *Entry, to Origin, access Access,
+) (c Change, err error) {
+	part := from.origin
+	part.Path, part.Subdir = ".", ""
+	all, err := p.fetch(ctx, part, access)
 	if err != nil {
 		return Change{}, err
+	}
+	defer func() { err = errors.Join(err, all.close()) }()
+	return p.update(ctx, all, e, to, access)
+}
+
+// update stages the skill of an entry from the origin to if its files changed; else only the origin in the
+// lock file may change.
+func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, to Origin, access Access) (Change, error) {
+	sk, err := from.find(to.Path)
+	if err != nil {
+		return Change{}, p.whyNot(ctx, from, e, access, err)
 	}
 	index, err := sk.Index(ctx)
 	if err != nil {
@@ -105,7 +172,7 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, access Acces
 	}
 	c := Change{Name: e.Name, Before: e, After: e, lockOnly: true}
 	if index.TreeDigest == e.Tree {
-		now := e.Origin
+		now := to
 		now.Commit, now.Digest = from.origin.Commit, from.origin.Digest
 		now.Signer, now.Identity = by, identity
 		facts := from.pluginFacts(e)
@@ -121,8 +188,8 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, access Acces
 		return Change{}, errors.Join(err, p.batch.Drop(p.placed(e.Name)))
 	}
 	version.Commit, version.Digest = from.origin.Commit, from.origin.Digest
-	if by != e.Origin.Signer || identity != e.Origin.Identity {
-		origin := e.Origin
+	if by != e.Origin.Signer || identity != e.Origin.Identity || !to.Same(e.Origin) {
+		origin := to
 		origin.Signer, origin.Identity = by, identity
 		version.Origin = &origin
 	}

@@ -26,7 +26,8 @@ func (directoryKind) resolve(given, ref string, _ bool) (Origin, bool, error) {
 	if ref != "" {
 		return Origin{}, false, refuse("leave it out", "--ref goes with a git URL only")
 	}
-	const sources = "give a directory, a zip archive, or a URL such as https://host/owner/repository, " +
+	const sources = "give a directory, a zip archive, OWNER/REPOSITORY of GitHub, or a URL such as " +
+		"https://host/owner/repository, " +
 		"https://host/skills.tar.gz or oci://host/skill:1.0"
 	if given == "" {
 		return Origin{}, false, refuse(sources, "the source is empty")
@@ -92,8 +93,14 @@ func (f *fetched) openRoot(top string, hold bool) (skills.Root, error) {
 	return root, nil
 }
 
+// directoryError reports a directory that a source lacks.
+type directoryError struct{ error }
+
+func (e *directoryError) Unwrap() error { return e.error }
+
 func noDirectory(dir string) error {
-	return refuse("look at it, and name one with --subdir", "the source has no directory %q", clip(dir))
+	return &directoryError{
+		refuse("look at it, and name one with --subdir", "the source has no directory %q", clip(dir))}
 }
 
 // zipRoot returns the root for the requested part of an archive.

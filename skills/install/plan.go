@@ -230,6 +230,9 @@ func (p *Plan) check(ctx context.Context) (err error) {
 // checkChange returns the reason why a staged change becomes a refusal, or nil. paths are the paths of its
 // skills.
 func (p *Plan) checkChange(ctx context.Context, c Change, paths []string) error {
+	if c.After == nil {
+		return nil
+	}
 	if _, err := p.i.admit(c.After.Origin); err != nil || c.lockOnly {
 		return err
 	}

@@ -20,11 +20,16 @@ func PinNotes(c *config.Configuration, plan *install.Plan) (lines []string) {
 	notes := map[string]string{} // by the name of a script, which may have several entries
 	for i := range c.Keys.Allow {
 		entry, err := c.Keys.Allow[i].Entry()
-		owner, dir, nested := strings.Cut(entry.Skill, "/")
-		at := slices.IndexFunc(plan.Changes, func(change install.Change) bool { return change.Name == owner })
+		at := slices.IndexFunc(plan.Changes, func(change install.Change) bool {
+			return entry.Skill == change.Name || strings.HasPrefix(entry.Skill, change.Name+"/")
+		})
 		if err != nil || at < 0 || plan.Changes[at].Before == nil ||
 			plan.Changes[at].Before == plan.Changes[at].After {
 			continue
+		}
+		dir, nested := strings.CutPrefix(entry.Skill, plan.Changes[at].Name+"/")
+		if !nested {
+			dir = ""
 		}
 		was, is := filesOf(plan.Changes[at].Before, dir), filesOf(plan.Changes[at].After, dir)
 		if nested && !hasSkill(was) && !hasSkill(is) {

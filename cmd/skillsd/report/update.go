@@ -21,10 +21,12 @@ import (
 // Update is the effect of an update on a skill, as printed by update --json.
 type Update struct {
 	Name   string   `json:"name"`
-	State  string   `json:"state"` // changed, unchanged, failed, or held until it is accepted
+	State  string   `json:"state"` // changed, unchanged, moved, removed, failed, or held until it is accepted
 	Error  string   `json:"error,omitempty"`
 	Before *Version `json:"before,omitempty"`
 	After  *Version `json:"after,omitempty"`
+	// Moved is the origin from now on, if it is another place of the source.
+	Moved string `json:"moved,omitempty"`
 	// Verdict is about the new content: look or refuse, empty for clean; Why has the reasons.
 	Verdict policy.Verdict `json:"verdict,omitempty"`
 	Why     string         `json:"why,omitempty"`
@@ -103,6 +105,12 @@ func (r *Update) Print(out, stderr io.Writer) {
 		return
 	case "unchanged":
 		return
+	case "removed":
+		fmt.Fprintf(out, "%s: removed: its source no longer has it\n", r.Name)
+		return
+	case "moved":
+		fmt.Fprintf(out, "%s: is from now on from %s\n", r.Name, Printable(r.Moved))
+		return
 	case "held":
 		out = stderr // the update was not made
 	}
@@ -113,6 +121,9 @@ func (r *Update) Print(out, stderr io.Writer) {
 		return v.Tree[:len("sha256:")+12]
 	}
 	fmt.Fprintf(out, "%s: %s -> %s\n", r.Name, shown(r.Before), shown(r.After))
+	if r.Moved != "" {
+		fmt.Fprintf(out, "  from %s\n", Printable(r.Moved))
+	}
 	r.FactChanges.print(out, "  ")
 	for _, one := range r.Nested {
 		fmt.Fprintf(out, "  nested skill %s: %s\n", one.Change, Printable(one.Path))
@@ -153,6 +164,13 @@ func (f *FactChanges) print(w io.Writer, indent string) {
 // newUpdate describes the effect of an update on one skill and on its nested skills.
 func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Update, error) {
 	row := Update{Name: c.Name, State: "unchanged", Before: newVersion(c.Before)}
+	switch {
+	case c.After == nil:
+		row.State = "removed"
+		return row, nil
+	case !c.Before.Origin.Same(c.After.Origin):
+		row.State, row.Moved = "moved", OriginText(c.After)
+	}
 	if !c.NewContent() {
 		return row, nil
 	}
