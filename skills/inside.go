@@ -23,7 +23,8 @@ func isInstalled(name string) bool {
 }
 
 // IsSample reports whether a file of a skill is in a directory with data that the skill is tested with, or
-// that it shows or copies. A model does not read such a file as an instruction unless SKILL.md sends it there.
+// that it shows or copies. A model does not read such a file as an instruction unless SKILL.md sends it
+// there.
 func IsSample(file string) bool {
 	dirs := strings.Split(path.Dir(file), "/")
 	return slices.ContainsFunc(dirs, func(name string) bool { return slices.Contains(samples, name) })
@@ -37,8 +38,8 @@ const HostingDir = ".github"
 
 var hostedDirs = []string{"skills", "plugins", "plugin"}
 
-// Skips reports whether scans skip an entry of a directory. parent is the name of the directory, empty for the
-// top of what is scanned.
+// Skips reports whether scans skip an entry of a directory. parent is the name of the directory, empty for
+// the top of what is scanned.
 func Skips(parent, name string) bool {
 	switch {
 	case parent == HostingDir:

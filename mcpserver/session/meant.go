@@ -92,8 +92,8 @@ func (s *Session) scriptMeant(r *run, sk *skills.Skill) (*scriptFile, error) {
 	return f, nil
 }
 
-// allowsOutside reports whether the allowlist has an entry for exactly a file outside scripts/ that belongs to
-// the skill and not to one nested in it, which has rules of its own.
+// allowsOutside reports whether the allowlist has an entry for exactly a file outside scripts/ that belongs
+// to the skill and not to one nested in it, which has rules of its own.
 func (s *Session) allowsOutside(r *request, sk *skills.Skill, path string) bool {
 	return path != "" && script.Outside(path) && r.rules.Policy.Names(sk.Path, path) &&
 		s.cfg.Registry.Snapshot().Nested(sk, path) == nil

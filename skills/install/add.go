@@ -246,7 +246,7 @@ func (p *Plan) choose(
 	for _, c := range all {
 		switch {
 		case len(req.Skills) > 1 && p.i.lock.from(from.origin, c.path) != nil:
-			p.Notes = append(p.Notes, fmt.Sprintf("%q is installed already; see `skillsd update`", clip(c.path)))
+			p.notef("%q is installed already; see `skillsd update`", clip(c.path))
 		case c.skill != nil:
 			c, err := p.nameFor(c, req.Name, from, chosen)
 			if err != nil {
@@ -288,8 +288,8 @@ func named(all []candidate, names []string) (chosen []candidate, err error) {
 			return nil, refuse("it has "+pathsOf(all), "the source has no skill %q", clip(name))
 		}
 		if len(found) > 1 {
-			return nil, refuse("give the path of one: "+pathsOf(found), "the source has %d skills %q", len(found),
-				clip(name))
+			return nil, refuse("give the path of one: "+pathsOf(found),
+				"the source has %d skills %q", len(found), clip(name))
 		}
 		chosen = append(chosen, found[0])
 	}
@@ -385,7 +385,8 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 				origin.Subdir, origin.Digest = c.path, sum
 			}
 			entry := &Entry{Name: c.name, Tier: req.Tier, Enabled: true, Origin: origin,
-				Plugin: factsOf(c.plugin), Tree: version.Tree, InstalledAt: version.InstalledAt, Files: version.Files}
+				Plugin: factsOf(c.plugin), Tree: version.Tree, InstalledAt: version.InstalledAt,
+				Files: version.Files}
 			// A tier in the request that is more trusted than the default one is an explicit choice, and is
 			// kept.
 			if tier, err := p.i.admit(origin); err == nil && req.Tier == skills.LeastTrusted() {

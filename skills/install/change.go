@@ -19,7 +19,9 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 
 // UpdateMoved is Update with a decision about skills that are no longer where they came from. Without one,
 // such a skill is refused with a [MovedError].
-func (i *Installer) UpdateMoved(ctx context.Context, names []string, moves Moves, access Access) (*Plan, error) {
+func (i *Installer) UpdateMoved(
+	ctx context.Context, names []string, moves Moves, access Access,
+) (*Plan, error) {
 	access.Offered = nil
 	entries, err := i.named(names)
 	if err != nil {
@@ -157,7 +159,9 @@ func (p *Plan) updateWhole(
 
 // update stages the skill of an entry from the origin to if its files changed; else only the origin in the
 // lock file may change.
-func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, to Origin, access Access) (Change, error) {
+func (p *Plan) update(
+	ctx context.Context, from *fetched, e *Entry, to Origin, access Access,
+) (Change, error) {
 	sk, err := from.find(to.Path)
 	if err != nil {
 		return Change{}, p.whyNot(ctx, from, e, access, err)

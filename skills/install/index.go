@@ -304,13 +304,14 @@ func (p *Plan) artifactFiles(ctx context.Context, client *web.Client, e *discove
 		if err := p.i.root.MkdirAll(path.Dir(name), 0o700); err != nil {
 			return err
 		}
-		got, err := p.download(ctx, client, e.At.JoinPath(file), name, left)
+		at := e.At.JoinPath(file)
+		got, err := p.download(ctx, client, at, name, left)
 		if err != nil {
 			return err
 		}
 		// Many servers answer with a page, and the status 200, for a file that they do not have.
 		if got.Type == "text/html" && !strings.HasSuffix(strings.ToLower(file), ".html") {
-			return fmt.Errorf("%s is a web page, not the file that the index lists", web.Shown(e.At.JoinPath(file)))
+			return fmt.Errorf("%s is a web page, not the file that the index lists", web.Shown(at))
 		}
 		left -= got.Size
 	}

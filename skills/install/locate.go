@@ -72,7 +72,10 @@ func (p *Plan) separate(ctx context.Context, a *address, req *Request) error {
 		if !ok {
 			return refuse("leave --ref out", "--ref %s, and the address names another one", clip(req.Ref))
 		}
-		a.rest = append([]string{req.Ref}, strings.FieldsFunc(inside, func(r rune) bool { return r == '/' })...)
+		a.rest = []string{req.Ref}
+		if inside = strings.Trim(inside, "/"); inside != "" {
+			a.rest = append(a.rest, strings.Split(inside, "/")...)
+		}
 	}
 	refs, err := p.refs(ctx, *req)
 	if err != nil {
@@ -80,8 +83,8 @@ func (p *Plan) separate(ctx context.Context, a *address, req *Request) error {
 	}
 	ref, dir := a.place(refs)
 	if !slices.Contains(refs, ref) && !commitID().MatchString(ref) {
-		return refuse("copy the address again: branches are renamed and deleted; a commit needs all of its digits",
-			"%s has no branch and no tag %q", req.Source, clip(ref))
+		return refuse("copy the address again: branches are renamed and deleted; "+
+			"a commit needs all of its digits", "%s has no branch and no tag %q", req.Source, clip(ref))
 	}
 	req.Ref, req.Subdir = ref, dir
 	return nil

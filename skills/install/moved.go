@@ -29,22 +29,23 @@ type MovedError struct {
 	Ref   string   // the branch that is gone; To is then the default branch
 }
 
+const byFollow = "`skillsd update --follow` takes it from there"
+
 func (e *MovedError) Error() string {
 	switch {
 	case e.Ref != "":
-		return fmt.Sprintf("the branch %s is gone; the default branch is %s: `skillsd update --follow` takes it from there",
-			clip(e.Ref), clip(e.To))
+		return fmt.Sprintf("the branch %s is gone; the default branch is %s: ", clip(e.Ref), clip(e.To)) + byFollow
 	case e.To != "" && e.Same:
-		return fmt.Sprintf("it moved from %q to %q: `skillsd update --follow` takes it from there", clip(e.Path), clip(e.To))
+		return fmt.Sprintf("it moved from %q to %q: ", clip(e.Path), clip(e.To)) + byFollow
 	case e.To != "":
-		return fmt.Sprintf("it moved from %q to %q, and changed: `skillsd update --follow` takes it from there",
-			clip(e.Path), clip(e.To))
+		return fmt.Sprintf("it moved from %q to %q, and changed: ", clip(e.Path), clip(e.To)) + byFollow
 	case len(e.Parts) > 0:
 		shown := e.Parts[:min(len(e.Parts), 5)]
-		return fmt.Sprintf("it was split into %d skills: %s: install those that you want, and `skillsd remove` this one",
-			len(e.Parts), strings.Join(shown, ", "))
+		return fmt.Sprintf("it was split into %d skills: %s: install those that you want, "+
+			"and `skillsd remove` this one", len(e.Parts), strings.Join(shown, ", "))
 	}
-	return fmt.Sprintf("the source no longer has it at %q: `skillsd update --prune` removes it here", clip(e.Path))
+	return fmt.Sprintf("the source no longer has it at %q: `skillsd update --prune` removes it here",
+		clip(e.Path))
 }
 
 // gone reports whether the source no longer has the skill in any form.
@@ -123,7 +124,9 @@ func (p *Plan) defaultBranch(ctx context.Context, o Origin, access Access) (stri
 
 // refetch fetches a source again whose part, or whose branch, is gone: the whole of it, or the default
 // branch. It returns the error of the first fetch if neither is the cause.
-func (p *Plan) refetch(ctx context.Context, part Origin, failed error, access Access) (*fetched, *MovedError, error) {
+func (p *Plan) refetch(
+	ctx context.Context, part Origin, failed error, access Access,
+) (*fetched, *MovedError, error) {
 	if kinds[part.Kind].single() {
 		return nil, nil, failed
 	}

@@ -449,6 +449,11 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 	return rename(p.placed(c.Name), is)
 }
 
+// notef adds a note for the user.
+func (p *Plan) notef(format string, args ...any) {
+	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
+}
+
 // path returns the absolute path of a directory in the staging directory.
 func (p *Plan) path(name string) string { return p.i.path(p.dir + "/" + name) }
 

@@ -74,7 +74,8 @@ func (f *fetched) ofPlugin(name string, all []candidate) ([]candidate, error) {
 	}
 	want := f.plugins.Find(name)
 	if want == nil {
-		return nil, refuse("it has "+pluginNames(f.plugins.Plugins), "the source has no plugin %q", clip(name))
+		return nil, refuse("it has "+pluginNames(f.plugins.Plugins),
+			"the source has no plugin %q", clip(name))
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.plugin != want }), nil
 }
@@ -136,8 +137,8 @@ func rank(at string) int {
 	segments := strings.Split(at, "/")
 	isCopy := slices.ContainsFunc(segments[:len(segments)-1], func(s string) bool {
 		lower := strings.ToLower(s)
-		return strings.HasPrefix(s, ".") || translation().MatchString(s) || strings.Contains(lower, "backup") ||
-			lower == "archive" || lower == "archived" || lower == "deprecated" || lower == "old"
+		return strings.HasPrefix(s, ".") || translation().MatchString(s) ||
+			strings.Contains(lower, "backup") || lower == "archive" || lower == "archived" || lower == "deprecated" || lower == "old"
 	})
 	switch {
 	case isCopy:
@@ -155,9 +156,10 @@ const copyRank = 3
 // translation is the name of a directory with texts in another language: ja-JP, zh_CN.
 var translation = pattern.New(`^[a-z]{2}[-_]([A-Z]{2}|[A-Z][a-z]{3})$`)
 
-// distinct gives each candidate a name of its own: PLUGIN/NAME for the skills of plugins. Of equal skills with
-// one name, one is kept. Of different ones, the first by rank keeps the name, and the others get the name of
-// their directory in front; but translations, backups and copies for single tools are left out beside it.
+// distinct gives each candidate a name of its own: PLUGIN/NAME for the skills of plugins. Of equal skills
+// with one name, one is kept. Of different ones, the first by rank keeps the name, and the others get the
+// name of their directory in front; but translations, backups and copies for single tools are left out beside
+// it.
 func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]candidate, error) {
 	byName, order := map[string][]candidate{}, []string{}
 	inPlugins := map[string]bool{} // names of skills in plugins, without the plugin
@@ -192,7 +194,8 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 	}
 	equal, copies := 0, []string{}
 	for _, key := range order {
-		// A skill outside of the plugins that has the name of one in a plugin is a version of it for another tool.
+		// A skill outside of the plugins that has the name of one in a plugin is a version of it for another
+		// tool.
 		if group := byName[key]; !strings.Contains(key, "/") && inPlugins[key] {
 			for _, c := range group {
 				copies = append(copies, c.path)
@@ -214,21 +217,23 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 		}
 	}
 	if present > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d of its skills are installed already; see `skillsd update`", present))
+		p.notef("%d of its skills are installed already; see `skillsd update`", present)
 	}
 	if equal > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d equal copies of these skills are left out", equal))
+		p.notef("%d equal copies of these skills are left out", equal)
 	}
 	if len(copies) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d other versions of these skills are left out: translations, "+
-			"backups or copies for one tool, such as %s", len(copies), clip(copies[0])))
+		p.notef("%d other versions of these skills are left out: translations, backups or copies for one tool, "+
+			"such as %s", len(copies), clip(copies[0]))
 	}
 	return kept, nil
 }
 
 // separated returns the candidates to install among those with one name, how many others are equal to one of
 // them, and the paths of the others.
-func separated(ctx context.Context, named []candidate) (chosen []candidate, equal int, left []string, err error) {
+func separated(
+	ctx context.Context, named []candidate,
+) (chosen []candidate, equal int, left []string, err error) {
 	if len(named) == 1 {
 		return named, 0, nil, nil
 	}

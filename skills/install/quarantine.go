@@ -210,8 +210,8 @@ func Weigh(ctx context.Context, sk *skills.Skill, index *skills.Index, signals [
 // maxNaming is the maximum size of a text that is searched for the name of a file, in bytes.
 const maxNaming = 1 << 20
 
-// isNamed reports whether SKILL.md, or another text of the skill that is no sample, contains the name of a file:
-// with its directory if many files have the same name. A text that cannot be read is one that may.
+// isNamed reports whether SKILL.md, or another text of the skill that is no sample, contains the name of a
+// file: with its directory if many files have the same name. A text that cannot be read is one that may.
 func isNamed(ctx context.Context, sk *skills.Skill, index *skills.Index, file string) bool {
 	name := path.Base(file)
 	stem, _, _ := strings.Cut(strings.ToLower(name), ".")

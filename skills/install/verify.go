@@ -216,7 +216,9 @@ func (i *Installer) strays() ([]Problem, error) {
 
 // straysAt returns an entry of the served directory of a tier if it is not in the lock file; of the directory
 // of a group, its entries.
-func (i *Installer) straysAt(tier skills.Tier, dir string, entry fs.DirEntry) (problems []Problem, err error) {
+func (i *Installer) straysAt(
+	tier skills.Tier, dir string, entry fs.DirEntry,
+) (problems []Problem, err error) {
 	names := []string{entry.Name()}
 	if i.lock.isGroup(entry.Name(), tier) && entry.IsDir() {
 		below, err := fs.ReadDir(i.root.FS(), dir+"/"+entry.Name())

@@ -117,7 +117,8 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 	return nil
 }
 
-// ignored reports whether neither scans nor indexes need an entry. Some directories in HostingDir are scanned.
+// ignored reports whether neither scans nor indexes need an entry. Some directories in HostingDir are
+// scanned.
 func ignored(name string) bool { return skills.Ignored(name) && name != skills.HostingDir }
 
 // maxPaths is the size of a chunk of paths, in bytes.

@@ -118,8 +118,8 @@ func Parse(data []byte, base *url.URL) (*Index, error) {
 	return index, nil
 }
 
-// check resolves the URL of an entry and returns the problem of the entry, or "". An entry of an index without
-// a schema may list files.
+// check resolves the URL of an entry and returns the problem of the entry, or "". An entry of an index
+// without a schema may list files.
 func (e *Entry) check(base *url.URL, old bool) string {
 	if old && e.Type == "" && e.URL == "" && len(e.Files) > 0 {
 		return e.checkFiles(base)

@@ -1,10 +1,10 @@
 // Package plugin reads what a source of skills declares about its plugins: the marketplaces and manifests of
 // Agent Plugins 1.0.0, Claude Code, Codex, Cursor, GitHub Copilot and Gemini.
 //
-// A plugin is a directory with skills and other parts: agents, commands, hooks, MCP servers. The package finds
-// the plugins and their skills, and counts the other parts, so that an installer can name what it leaves out.
-// It runs and fetches nothing. Manifests are untrusted: they are bounded, paths in them stay within the
-// source, and a manifest that cannot be read is a problem of that manifest alone.
+// A plugin is a directory with skills and other parts: agents, commands, hooks, MCP servers. The package
+// finds the plugins and their skills, and counts the other parts, so that an installer can name what it
+// leaves out. It runs and fetches nothing. Manifests are untrusted: they are bounded, paths in them stay
+// within the source, and a manifest that cannot be read is a problem of that manifest alone.
 package plugin
 
 import (
@@ -203,7 +203,8 @@ func (s *Source) market(source fs.FS, m *market) {
 	s.Marketplace = string(m.Name)
 	for n, entry := range m.Plugins {
 		if n == maxPlugins {
-			s.Problems = append(s.Problems, fmt.Sprintf("the marketplace has more than %d plugins", maxPlugins))
+			s.Problems = append(s.Problems,
+				fmt.Sprintf("the marketplace has more than %d plugins", maxPlugins))
 			return
 		}
 		remote, local, err := entry.where(string(m.Metadata.Root))
