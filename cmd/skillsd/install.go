@@ -144,7 +144,7 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 		State: state,
 		Git: install.Git{Path: git, User: a.environment("HOME", "USERPROFILE", "XDG_CONFIG_HOME",
 			"XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY"),
-			Env: a.environment("PATH", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR",
+			Env: a.environment("PATH", "SSH_AUTH_SOCK", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR",
 				"SYSTEMROOT", "TEMP", "http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy",
 				"NO_PROXY", "all_proxy", "ALL_PROXY")},
 		Proxy:    a.proxy,

@@ -178,7 +178,57 @@ func open(ctx context.Context, git Git, dir, source string, access Access) (*rep
 	if protocol == "http" && !access.Insecure {
 		r.redirect = "false" // plain http to this machine must not lead to another one
 	}
+	if err := r.trust(ctx, source); err != nil {
+		return nil, err
+	}
 	return r, r.logIn(ctx, source, access)
+}
+
+// trust makes git accept the certificates that the user's own git accepts: those in GIT_SSL_CAINFO, in
+// http.sslCAInfo of the user's configuration, or else in SSL_CERT_FILE, which other programs read. An
+// authority of a company is often only there.
+func (r *repository) trust(ctx context.Context, source string) error {
+	named := func(name string) (string, bool) {
+		for _, set := range r.git.Env {
+			if value, ok := strings.CutPrefix(set, name+"="); ok && value != "" {
+				return value, true
+			}
+		}
+		return "", false
+	}
+	if _, ok := named("GIT_SSL_CAINFO"); ok || r.protocol != "https" {
+		return nil
+	}
+	file, err := r.ofUser(ctx, "http.sslCAInfo", source)
+	if err != nil {
+		return err
+	}
+	if file == "" {
+		file, _ = named("SSL_CERT_FILE")
+	}
+	if file != "" {
+		r.env = append(r.env, "GIT_SSL_CAINFO="+file)
+	}
+	return nil
+}
+
+// ofUser returns the value of a setting in the user's configuration of git, for a URL; "" if it is not set.
+func (r *repository) ofUser(ctx context.Context, setting, source string) (value string, err error) {
+	cmd := exec.CommandContext(ctx, r.git.Path, "config", "--get-urlmatch", setting, source)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = r.dir, slices.Concat(r.git.Env, r.git.User), 5*time.Second
+	killTree(cmd)
+	err = r.run(ctx, cmd, func(pipe io.Reader) error {
+		out, err := fsys.ReadAll(pipe, 1<<12)
+		value = strings.TrimSpace(string(out))
+		return err
+	})
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	if err != nil {
+		return "", nil // git exits with 1 for a setting that is not there
+	}
+	return value, nil
 }
 
 // fetch creates a repository in an empty directory and fetches one commit of a source: the commit that ref
@@ -241,30 +291,22 @@ func (r *repository) logIn(ctx context.Context, source string, access Access) er
 	}
 	if token := access.token(at); token != "" {
 		r.login = []string{"credential." + host + ".helper=" + tokenHelper}
-		r.env = []string{"SKILLSD_GIT_TOKEN=" + token}
+		r.env = append(r.env, "SKILLSD_GIT_TOKEN="+token)
 		return nil
 	}
 	if !access.Credentials || at.Scheme != "https" && !web.IsHere(at.Hostname()) {
 		return nil
 	}
-	cmd := exec.CommandContext(ctx, r.git.Path, "config", "--get-urlmatch", "credential.helper", source)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = r.dir, slices.Concat(r.git.Env, r.git.User), 5*time.Second
-	killTree(cmd)
-	var helper string
-	err = r.run(ctx, cmd, func(pipe io.Reader) error {
-		out, err := fsys.ReadAll(pipe, 1<<12)
-		helper = strings.TrimSpace(string(out))
+	helper, err := r.ofUser(ctx, "credential.helper", source)
+	if err != nil {
 		return err
-	})
-	if ctx.Err() != nil {
-		return ctx.Err()
 	}
-	if err != nil || helper == "" {
+	if helper == "" {
 		return refuse("set one, such as `git config --global credential.helper store`, or leave the flag out",
 			"--credentials: git has no credential helper for %s", at.Host)
 	}
 	// git reads no other configuration of the user: see command.
-	r.login, r.env = []string{"credential." + host + ".helper=" + helper}, r.git.User
+	r.login, r.env = []string{"credential." + host + ".helper=" + helper}, append(r.env, r.git.User...)
 	return nil
 }
 

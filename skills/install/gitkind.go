@@ -47,7 +47,22 @@ func (gitKind) hint(e *FetchError) string {
 	if errors.Is(e, ErrNoGit) {
 		return "install git from your distribution, or give a zip archive or a directory"
 	}
+	if port := scpPort().FindStringSubmatch(e.Source); port != nil {
+		return "a port is written as ssh://" + port[1] + ":" + port[2] + "/" + port[3]
+	}
 	return "check that the address and the ref are right, and that git can fetch them without asking"
+}
+
+// gitError returns the error of a fetch. What git advises for a repository of another user is a setting that
+// is not read here: it would let the repository name programs to run.
+func gitError(source string, err error) error {
+	dir, isFile := strings.CutPrefix(source, "file://")
+	if isFile && strings.Contains(err.Error(), "dubious ownership") {
+		return refuse("copy it, and give the copy: cp -r "+dir+" mirror.git && "+
+			"skillsd install file://$PWD/mirror.git",
+			"the repository %s belongs to another user, and git does not read such a repository", dir)
+	}
+	return &FetchError{source, err, KindGit}
 }
 
 func (gitKind) fetch(
@@ -65,7 +80,7 @@ func (gitKind) fetch(
 	repo, commit, err := fetch(ctx, p.i.cfg.Git, p.path(name+"/repository"), f.origin.Source,
 		cmp.Or(f.origin.Commit, f.origin.Ref), access)
 	if err != nil {
-		return root, &FetchError{f.origin.Source, err, KindGit}
+		return root, gitError(f.origin.Source, err)
 	}
 	f.origin.Commit, f.base = commit, baseName(f.origin.Source)
 	into, err := p.i.root.OpenRoot(dir + "/files")

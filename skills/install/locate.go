@@ -99,11 +99,11 @@ func (p *Plan) refs(ctx context.Context, req Request) ([]string, error) {
 	defer func() { _ = p.i.root.RemoveAll(dir) }() // Close removes what is left
 	r, err := open(ctx, p.i.cfg.Git, p.i.path(dir), req.Source, req.Access)
 	if err != nil {
-		return nil, &FetchError{req.Source, err, KindGit}
+		return nil, gitError(req.Source, err)
 	}
 	out, err := r.output(ctx, maxRefs, "ls-remote", "--quiet", "--heads", "--tags", "--", req.Source)
 	if err != nil {
-		return nil, &FetchError{req.Source, err, KindGit}
+		return nil, gitError(req.Source, err)
 	}
 	var names []string
 	for line := range strings.Lines(string(out)) {

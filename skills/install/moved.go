@@ -34,7 +34,8 @@ const byFollow = "`skillsd update --follow` takes it from there"
 func (e *MovedError) Error() string {
 	switch {
 	case e.Ref != "":
-		return fmt.Sprintf("the branch %s is gone; the default branch is %s: ", clip(e.Ref), clip(e.To)) + byFollow
+		return fmt.Sprintf("the branch %s is gone; the default branch is %s: %s", clip(e.Ref), clip(e.To),
+			byFollow)
 	case e.To != "" && e.Same:
 		return fmt.Sprintf("it moved from %q to %q: ", clip(e.Path), clip(e.To)) + byFollow
 	case e.To != "":

@@ -138,7 +138,8 @@ func rank(at string) int {
 	isCopy := slices.ContainsFunc(segments[:len(segments)-1], func(s string) bool {
 		lower := strings.ToLower(s)
 		return strings.HasPrefix(s, ".") || translation().MatchString(s) ||
-			strings.Contains(lower, "backup") || lower == "archive" || lower == "archived" || lower == "deprecated" || lower == "old"
+			strings.Contains(lower, "backup") ||
+			slices.Contains([]string{"archive", "archived", "deprecated", "old"}, lower)
 	})
 	switch {
 	case isCopy:
@@ -223,8 +224,8 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 		p.notef("%d equal copies of these skills are left out", equal)
 	}
 	if len(copies) > 0 {
-		p.notef("%d other versions of these skills are left out: translations, backups or copies for one tool, "+
-			"such as %s", len(copies), clip(copies[0]))
+		p.notef("%d other versions of these skills are left out: translations, backups or copies for one "+
+			"tool, such as %s", len(copies), clip(copies[0]))
 	}
 	return kept, nil
 }

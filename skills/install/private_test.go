@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -137,5 +138,41 @@ func TestFileMirror(t *testing.T) {
 	other := newMachine(t).withGit(r).open()
 	if _, err := synced(t.Context(), other, Sync{Lock: i.Lock()}); err != nil {
 		t.Error(err)
+	}
+}
+
+// The authorities that the user's own git trusts are trusted: by the environment, and by the configuration.
+func TestGitAuthorities(t *testing.T) {
+	r := newRepo(t)
+	r.commit(map[string]string{"a/SKILL.md": skillText("a")})
+	server := httptest.NewTLSServer(r.handler)
+	t.Cleanup(server.Close)
+	home := t.TempDir()
+	authority := filepath.Join(home, "ca.pem")
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(authority, block, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	configured := "[http \"" + server.URL + "\"]\n\tsslCAInfo = " + authority + "\n"
+	if err := os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(configured), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, test := range map[string]struct {
+		env, user []string
+		fails     bool
+	}{
+		"none":           {fails: true},
+		"GIT_SSL_CAINFO": {env: []string{"GIT_SSL_CAINFO=" + authority}},
+		"SSL_CERT_FILE":  {env: []string{"SSL_CERT_FILE=" + authority}},
+		"configuration":  {user: []string{"HOME=" + home}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := newMachine(t).withGit(r)
+			m.git.Env, m.git.User = append(m.git.Env, test.env...), test.user
+			err := apply(t.Context(), m.open(), Request{Source: server.URL + "/pack.git"})
+			if (err != nil) != test.fails {
+				t.Errorf("error = %v", err)
+			}
+		})
 	}
 }

@@ -19,6 +19,9 @@ var (
 	sshSource = pattern.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^:/-][^:]*$`)
 )
 
+// scpPort is the short form of an ssh URL with what its user meant as a port: git reads it as a directory.
+var scpPort = pattern.New(`^([^/@]+@[^/:]+):([0-9]{1,5})/(.*)$`)
+
 // SourceError is the reason why nothing is installed from a source, with a hint for the user.
 type SourceError struct{ Reason, Hint string }
 
