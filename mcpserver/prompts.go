@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -85,7 +86,7 @@ func (s *Server) listPrompts(_ context.Context, r *request) (any, error) {
 			Name:        all[i].name,
 			Description: shorten(all[i].skill.Description()),
 			Arguments: []mcp.PromptArgument{
-				{Name: argumentRequest, Description: "What to do with the skill"},
+				{Name: argumentRequest, Description: argumentHint(all[i].skill)},
 			},
 		}
 	}
@@ -93,6 +94,12 @@ func (s *Server) listPrompts(_ context.Context, r *request) (any, error) {
 		result.NextCursor = encodeCursor(all[pageSize-1].name)
 	}
 	return result, nil
+}
+
+// argumentHint returns the description of a prompt's argument: the author's, if there is one.
+func argumentHint(sk *skills.Skill) string {
+	hint := sk.Frontmatter.ArgumentHint()
+	return cmp.Or(shorten(hint), "What to do with the skill")
 }
 
 // getPrompt is prompts/get: the user opens a skill. It is loaded as by load_skill, even if it is hidden from

@@ -41,6 +41,28 @@ func TestPromptNames(t *testing.T) {
 	}
 }
 
+// The argument of a prompt is described in the author's words, in one line, if there are any.
+func TestPromptHints(t *testing.T) {
+	hinted := func(name, hint string) string {
+		return "---\nname: " + name + "\ndescription: For tests.\nargument-hint: " + hint + "\n---\nDo it.\n"
+	}
+	p := newProbe(t, map[string]string{"a/SKILL.md": hinted("a", `"<file> [sheet]"`), "b/SKILL.md": hinted("b", "[pr]"),
+		"c/SKILL.md": hinted("c", `"one\ntwo\u202e"`), "d/SKILL.md": skillMD("d"), "e/SKILL.md": hinted("e", `"`+strings.Repeat("x", 9000)+`"`)}, probeOptions{})
+	var page struct{ Prompts []mcp.Prompt }
+	p.must(modern, methodListPrompts, object{}, &page)
+	var got []string
+	for _, prompt := range page.Prompts {
+		got = append(got, prompt.Arguments[0].Description)
+	}
+	if len(got) != 5 || got[4][0] != 'x' || len(got[4]) > 2*maxShown {
+		t.Fatalf("%.200q", got)
+	}
+	want := []string{"<file> [sheet]", "[pr]", "one two", "What to do with the skill"}
+	if diff := cmp.Diff(want, got[:4]); diff != "" {
+		t.Errorf("descriptions (-want +got):\n%s", diff)
+	}
+}
+
 // However names and paths collide, prompts are as many as skills, and each opens its own.
 func TestPromptNamesAreDistinct(t *testing.T) {
 	files := map[string]string{

@@ -169,6 +169,14 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	if err != nil {
 		return err
 	}
+	if !verdicts.Covers(sk, entry.Path, script.Runtime(facts.Runtime)) {
+		tools := cmp.Or(strings.Join(sk.Frontmatter.AllowedTools, " "), "empty")
+		return exit.Errorf(exit.Failure, "allowing it would have no effect; if you trust the skill more than "+
+			"its author asks for, set policy: {allowed_tools: advisory}, or let the author add "+
+			"run_skill_script",
+			"every run of %s is refused: allowed-tools of its skill, %s, does not cover it",
+			serve.ScriptName(entry), report.Printable(tools))
+	}
 	known := entry
 	for _, key := range o.app.Cfg.Keys.Allow {
 		// An existing entry of the script keeps its other settings.

@@ -67,6 +67,9 @@ func (o *listOptions) show(ctx context.Context, args []string) error {
 				report.Printable(found.Text()), found.Hint())
 		}
 	}
+	if offer := looker.Offer(sk, verdicts.Allow.Entries()); offer != "" {
+		o.app.notef("skillsd: note: its author names packages; this provides them: %s", offer)
+	}
 	return cmp.Or(ctx.Err(), missing)
 }
 

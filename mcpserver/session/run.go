@@ -300,6 +300,9 @@ func (s *Session) runFacts(r *request, in *RunRequest, f *scriptFile) policy.Req
 	facts.Activated, facts.TreeDigest = true, f.index.TreeDigest
 	if f.file != nil {
 		facts.FileDigest = f.file.Digest
+		if info := f.file.Program(); info != nil {
+			facts.Runtime = info.Runtime
+		}
 	} else {
 		facts.Instead = s.insteadRun(r, in, f)
 	}

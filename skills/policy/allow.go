@@ -11,6 +11,7 @@ import (
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/pattern"
+	sh "github.com/skillsd/skillsd/skills/script"
 )
 
 // Entry allows one script. The zero values of its options are the defaults.
@@ -186,13 +187,35 @@ const (
 	shellTool = "Bash"
 )
 
-// covers reports whether a skill's allowed-tools cover one of its scripts: run_skill_script, alone or with
-// this path, or Bash with any pattern, since the pattern limits the agent's shell and not the skill's
-// scripts.
-func covers(tools []string, path string) bool {
+// otherTools are tools of agents that authors write in lower case like programs.
+var otherTools = []string{"read", "write", "edit", "multiedit", "glob", "grep", "ls", "list", "view",
+	"search", "fetch", "webfetch", "websearch", "web", "browser", "task", "todo", "todowrite", "todoread", "agent",
+	"notebookedit", "notebookread", "skill", "think", "memory", "none"}
+
+var programWord = pattern.New(`^[a-z0-9][a-z0-9.+-]*$`)
+
+// covers reports whether a skill's allowed-tools cover one of its scripts, which runs in a runtime:
+//
+//   - run_skill_script, alone or with this path;
+//   - the agent's shell with any pattern, since the pattern limits that shell and not the skill's scripts;
+//   - the script's own interpreter, such as python;
+//   - for shell scripts, another program, such as terraform: they start the programs of the skill.
+func covers(tools []string, path string, runtime sh.Runtime) bool {
+	in := runtime.Interpreter()
 	return slices.ContainsFunc(tools, func(word string) bool {
 		tool, pattern, narrowed := cutPattern(word)
-		return tool == shellTool || tool == runTool && (!narrowed || pattern == path)
+		switch {
+		case tool == runTool:
+			return !narrowed || pattern == path
+		case tool == shellTool:
+			return true
+		case in == nil:
+			return false
+		case in.IsCalled(tool):
+			return true
+		}
+		return in.Shell && programWord().MatchString(tool) && !slices.Contains(otherTools, tool) &&
+			!sh.IsInterpreter(tool)
 	})
 }
 

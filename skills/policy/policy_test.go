@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
+	sh "github.com/skillsd/skillsd/skills/script"
 )
 
 const (
@@ -232,6 +233,14 @@ func TestAllowedTools(t *testing.T) {
 		{"allowed-tools other script", declare(runTool + "(scripts/other.py)"), CodeAllowedToolsConflict},
 		{"allowed-tools has no patterns", declare(runTool + "(scripts/*)"), CodeAllowedToolsConflict},
 		{"allowed-tools half a call", declare(runTool+"("+script, "Bash(", runTool+")"), CodeAllowedToolsConflict},
+		{"allowed-tools the interpreter", func(c *Config, r *Request) { declare("python", "Read")(c, r); r.Runtime = sh.Python3 }, ""},
+		{"allowed-tools Python", func(c *Config, r *Request) { declare("Python(x:*)")(c, r); r.Runtime = sh.Python3 }, ""},
+		{"allowed-tools uv", func(c *Config, r *Request) { declare("uv")(c, r); r.Runtime = sh.Python3 }, ""},
+		{"allowed-tools another interpreter", func(c *Config, r *Request) { declare("Node", "Read")(c, r); r.Runtime = sh.Python3 }, CodeAllowedToolsConflict},
+		{"allowed-tools programs of a shell script", func(c *Config, r *Request) { declare("terraform", "gcloud")(c, r); r.Runtime = sh.Sh }, ""},
+		{"allowed-tools programs, python", func(c *Config, r *Request) { declare("terraform", "gcloud")(c, r); r.Runtime = sh.Python3 }, CodeAllowedToolsConflict},
+		{"allowed-tools tools in lower case", func(c *Config, r *Request) { declare("read", "grep", "node")(c, r); r.Runtime = sh.Bash }, CodeAllowedToolsConflict},
+		{"allowed-tools pwsh", func(c *Config, r *Request) { declare("PowerShell")(c, r); r.Runtime = sh.Pwsh }, ""},
 		{"allowed-tools similar names", declare("Bashful", "bash", "BashOutput(x)", runTool+"s"), CodeAllowedToolsConflict},
 		{"allowed-tools, disabled", func(c *Config, r *Request) { declare("Read")(c, r); c.Mode = Disabled }, CodeAllowedToolsConflict},
 		{"allowed-tools advisory", func(c *Config, r *Request) { declare("Read")(c, r); c.AllowedToolsAdvisory = true }, ""},

@@ -6,6 +6,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
+	sh "github.com/skillsd/skillsd/skills/script"
 )
 
 // Principal is the authenticated caller of a request.
@@ -32,20 +33,22 @@ type Request struct {
 	File                 bool // the read shows a file by its path
 
 	// For runs only.
-	ActivationUnknown bool          // the call names a session that does not exist
-	Activated         bool          // the session has loaded the skill
-	Unnamed           bool          // only a handle connects the call with the session
-	Path              string        // of the script
-	FileDigest        digest.Digest // of the script in the activated tree; empty if missing there
-	Instead           string        // for a missing script: the existing ones, as a phrase
-	TreeDigest        digest.Digest // of the activated tree
-	StartTree         digest.Digest // of the skill's tree at server start; empty if absent then
-	StartFile         digest.Digest // of the script in that tree; empty if missing there
-	Workspace         bool          // a workspace is mounted, unless the entry has none
-	Approved          Approval      // given by the user to this server
-	Args              []string      // arguments of the script
-	Lease             *Lease        // browser lease, or nil
-	Now               time.Time     // current time, for the expiry of leases
+	ActivationUnknown bool   // the call names a session that does not exist
+	Activated         bool   // the session has loaded the skill
+	Unnamed           bool   // only a handle connects the call with the session
+	Path              string // of the script
+	// Runtime is the interpreter of the script, which allowed-tools may name; may be empty.
+	Runtime    sh.Runtime
+	FileDigest digest.Digest // of the script in the activated tree; empty if missing there
+	Instead    string        // for a missing script: the existing ones, as a phrase
+	TreeDigest digest.Digest // of the activated tree
+	StartTree  digest.Digest // of the skill's tree at server start; empty if absent then
+	StartFile  digest.Digest // of the script in that tree; empty if missing there
+	Workspace  bool          // a workspace is mounted, unless the entry has none
+	Approved   Approval      // given by the user to this server
+	Args       []string      // arguments of the script
+	Lease      *Lease        // browser lease, or nil
+	Now        time.Time     // current time, for the expiry of leases
 }
 
 // Approval is what the user approved. Values other than the constants are ApprovalNone.

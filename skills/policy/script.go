@@ -57,9 +57,13 @@ func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 	return entries[0], nil
 }
 
+// Covers reports whether the allowed-tools of a script's skill let it run. If not, every run of it is
+// refused.
+func (p *Policy) Covers(r Request) bool { return p.narrowed(&r) == nil }
+
 // narrowed refuses a script that the allowed-tools of its own skill do not cover.
 func (p *Policy) narrowed(r *Request) *Denial {
-	if !r.AllowedToolsDeclared || p.cfg.AllowedToolsAdvisory || covers(r.AllowedTools, r.Path) {
+	if !r.AllowedToolsDeclared || p.cfg.AllowedToolsAdvisory || covers(r.AllowedTools, r.Path, r.Runtime) {
 		return nil
 	}
 	return r.refuse(toolsConflict)

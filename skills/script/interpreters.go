@@ -48,6 +48,7 @@ type Interpreter struct {
 	reference  string     // its name in records of the reference; "" means "shebang"
 	programs   []string   // base names in a shebang; a final "*" matches digits
 	extensions []string   // lower case
+	words      []string   // its other names in allowed-tools, lower case
 	flags      flagRule   // rule for flags in a shebang
 	options    []string   // options of every run, before the flags of the shebang
 	ends       []string   // words between the script and its arguments, so that these are not options
@@ -161,7 +162,7 @@ for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))`},
 		Ask: []string{"-NoLogo", "-NoProfile", "-NonInteractive", "-Command",
 			"[Environment]::ProcessPath"},
 		programs: []string{"pwsh"}, extensions: []string{".ps1"},
-		flags: pwshFlags,
+		flags: pwshFlags, words: []string{"powershell"},
 		// No profile of the user, no questions. -File comes last: what follows is the script with its
 		// arguments.
 		options: []string{"-NoLogo", "-NoProfile", "-NonInteractive", "-File"},
@@ -243,6 +244,24 @@ func (in *Interpreter) isProgram(name string) bool {
 		}
 		return rest != "" && strings.Trim(rest, "0123456789") == ""
 	})
+}
+
+// IsCalled reports whether a word in any case, such as python or tsx, names the interpreter or a program that
+// starts it.
+func (in *Interpreter) IsCalled(word string) bool {
+	for launcher := range in.launchers {
+		if strings.EqualFold(launcher, word) {
+			return true
+		}
+	}
+	called := func(name string) bool { return strings.EqualFold(name, word) }
+	return slices.ContainsFunc(in.programs, called) || slices.ContainsFunc(in.words, called) ||
+		in.isProgram(word)
+}
+
+// IsInterpreter reports whether a word in any case names an interpreter of the table.
+func IsInterpreter(word string) bool {
+	return slices.ContainsFunc(interpreters, func(in Interpreter) bool { return in.IsCalled(word) })
 }
 
 // shellFlags keeps -e -u -x -f, alone or together, and -o pipefail.

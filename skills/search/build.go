@@ -122,7 +122,7 @@ func texts(sk *skills.Skill) [fields]string {
 		fieldPath:        sk.Path,
 		fieldTags:        strings.Join(f.Tags[:min(len(f.Tags), maxField)], " "),
 		fieldDescription: f.Description,
-		fieldWhen:        f.WhenToUse,
+		fieldWhen:        strings.Join(append(f.Texts("triggers"), f.WhenToUse), "\n"),
 		fieldLead:        sk.Lead,
 	}
 	for field, text := range all {

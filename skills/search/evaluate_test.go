@@ -77,9 +77,10 @@ func TestSentence(t *testing.T) {
 	all := []*skills.Skill{skill("let-fate-decide", "Draws cards."), skill("backoffice", "Offers backoff and backups."),
 		skill("sandwich", "Let me get you the thing."), skill("mailer", "Sends an app message."), skill("rates", "How to back out when a rate limit is hit."),
 		skill("sheet", "A table."), skill("quiet", "Does nothing.")}
+	all[6].Frontmatter.JSON = []byte(`{"triggers":["zoom oauth",{"phrase":"websockets"}]}`)
 	all[5].Lead = "# Sheet\n\nPivot numbers of a quarter."
 	for query, want := range map[string]string{"let me see how my app can get out of sending this thing": "mailer", "I hit the limit, how do I back off": "rates",
-		"pivot": "sheet", "make a pivot of the quarter": "sheet"} {
+		"zoom oauth": "quiet", "connect by websockets": "quiet", "pivot": "sheet", "make a pivot of the quarter": "sheet"} {
 		result, err := search.New(all).Search(query, search.Page{})
 		if err != nil || len(result.Hits) == 0 || result.Hits[0].Skill.Path != want {
 			t.Errorf("Search(%q) = %v, %v, want %s first", query, summary(result), err, want)

@@ -1,10 +1,10 @@
 // Package search finds skills by keywords, ranked, in a catalogue that is too large to show.
 //
 // An [Index] is built once from the skills of a snapshot and never changes. It ranks by BM25F over name,
-// path, tags, description, when_to_use and the beginning of the instructions, in that order of weight.
-// Comparison ignores case and compatibility forms, in every script; scripts without spaces between words are
-// compared by pairs of characters. A prefix of a word matches the word. The same skills and queries give the
-// same results, in the same order.
+// path, tags, description, when_to_use with triggers, and the beginning of the instructions, in that order of
+// weight. Comparison ignores case and compatibility forms, in every script; scripts without spaces between
+// words are compared by pairs of characters. A prefix of a word matches the word. The same skills and queries
+// give the same results, in the same order.
 //
 // It has no synonyms. Of 120 sentences, each written for one of 9,071 public skills, it finds the right skill
 // among the first 5 for 69 (plain BM25 for 51), and as keywords for 119; [Index.Evaluate] measures this. One

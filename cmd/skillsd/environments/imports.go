@@ -103,6 +103,7 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 		texts.Files[name] = content.Data
 	}
 	texts.Script, texts.Skill = texts.Files[entry.Path], texts.Files[sk.File]
+	texts.Named = sk.Frontmatter.Dependencies()
 	found := &Imports{Script: entry.Skill + ":" + entry.Path, Environment: entry.Environment,
 		Given: entry.Environment != ""}
 	if found.Environment == "" {
@@ -125,6 +126,23 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 	}
 	found.Needs = imports.Needs(modules, &texts, isNode)
 	return found, err
+}
+
+// Offer returns the command that makes an environment of the packages that the frontmatter of a skill names,
+// for the script of an entry if it has none. It returns "" if the skill names none that pip can install.
+func (l *Looker) Offer(sk *skills.Skill, entries []policy.Entry) string {
+	named := imports.Metadata{Dependencies: sk.Frontmatter.Dependencies()}
+	specs, _ := named.Specs()
+	if len(specs) == 0 {
+		return ""
+	}
+	words := append([]string{"skillsd", "env", "add", l.freeName(sk.Path)}, specs...)
+	for _, e := range entries {
+		if e.Skill == sk.Path && e.Environment == "" && e.Target != policy.TargetHost {
+			words = append(words, "--allow", e.Skill+":"+e.Path)
+		}
+	}
+	return report.ShellLine(words...)
 }
 
 // freeName returns a name for a new environment of a skill. It must not be used by scripts of another skill,

@@ -49,6 +49,9 @@ type SkillRow struct {
 	Tags          []string          `json:"tags"`
 	AllowedTools  []string          `json:"allowedTools,omitempty"`
 	Requires      *requiresRow      `json:"requires,omitempty"`
+	ArgumentHint  string            `json:"argumentHint,omitempty"`
+	Dependencies  []string          `json:"dependencies,omitempty"` // packages that the author names
+	NotApplied    []string          `json:"notApplied,omitempty"`   // fields without effect here
 	Triggers      json.RawMessage   `json:"triggers,omitempty"`
 	Toolsets      json.RawMessage   `json:"toolsets,omitempty"`
 	Resources     []skills.Resource `json:"resources"`
@@ -147,7 +150,9 @@ func NewSkillRow(
 		LastModified: sk.LastModified.UTC().Format(time.RFC3339),
 		License:      front.License, Compatibility: front.Compatibility, Author: front.Author,
 		Version: front.Version, Tags: append([]string{}, front.Tags...), AllowedTools: front.AllowedTools,
-		Triggers: front.Value("triggers"), Toolsets: front.Value("toolsets"),
+		ArgumentHint: front.ArgumentHint(), Dependencies: front.Dependencies(),
+		NotApplied: front.NotApplied(),
+		Triggers:   front.Value("triggers"), Toolsets: front.Value("toolsets"),
 		Resources: []skills.Resource{}, Scripts: []ScriptRow{}, Shadows: []ShadowRow{},
 		Diagnostics: Diagnostics(sk.Diagnostics), Violations: []Problem{}, Skill: sk,
 	}
@@ -414,6 +419,9 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		add("the client's tool", r.Tools)
 		fact("requires", strings.Join(needs, ", "))
 	}
+	fact("argument hint", OneLine(row.ArgumentHint))
+	fact("dependencies", strings.Join(row.Dependencies, ", "))
+	fact("not applied", strings.Join(row.NotApplied, ", "))
 	fact("modified", row.LastModified)
 	fact("digest", row.Digest.String())
 	fact("tree", row.TreeDigest.String())

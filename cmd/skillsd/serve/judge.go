@@ -292,7 +292,8 @@ func (j *Judge) denial(
 		Tool: mcpserver.ToolRun, Class: policy.SideEffect, Principal: mcpserver.LocalPrincipal(),
 		Skill: sk.Path, SkillName: cmp.Or(sk.Frontmatter.Name, sk.Name()), Tier: sk.Root.Tier,
 		AllowedTools: sk.Frontmatter.AllowedTools, AllowedToolsDeclared: sk.Frontmatter.AllowedToolsDeclared,
-		Activated: true, Path: entry.Path, FileDigest: r.Digest, TreeDigest: index.TreeDigest,
+		Activated: true, Path: entry.Path, Runtime: runtimeOf(r),
+		FileDigest: r.Digest, TreeDigest: index.TreeDigest,
 		StartTree: index.TreeDigest, StartFile: r.Digest, Workspace: j.workspace,
 		Approved: approved,
 	})
@@ -300,6 +301,21 @@ func (j *Judge) denial(
 		return nil
 	}
 	return policy.DenialOf(err)
+}
+
+// runtimeOf returns the runtime of a file, or "".
+func runtimeOf(r *skills.Resource) script.Runtime {
+	if info := r.Program(); info != nil {
+		return info.Runtime
+	}
+	return ""
+}
+
+// Covers reports whether the allowed-tools of a skill let one of its scripts run. If not, an entry for it has
+// no effect.
+func (j *Judge) Covers(sk *skills.Skill, path string, runtime script.Runtime) bool {
+	return j.policy == nil || j.policy.Covers(policy.Request{Path: path, Runtime: runtime,
+		AllowedTools: sk.Frontmatter.AllowedTools, AllowedToolsDeclared: sk.Frontmatter.AllowedToolsDeclared})
 }
 
 // RefusalText returns the text of a refusal without the name of the tool.

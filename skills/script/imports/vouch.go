@@ -35,6 +35,7 @@ type Asked struct {
 type Texts struct {
 	Script []byte            // the script itself
 	Skill  []byte            // SKILL.md
+	Named  []string          // the packages in the frontmatter of SKILL.md
 	Files  map[string][]byte // requirements.txt, pyproject.toml and package.json, by their paths
 }
 
@@ -208,6 +209,9 @@ func (t *Texts) asked(isNode bool) (all []Asked) {
 				add(FromRequirements, file.Project.Dependencies...)
 			}
 		}
+	}
+	if !isNode {
+		add(FromSkill, t.Named...)
 	}
 	for _, from := range []struct {
 		text   []byte
