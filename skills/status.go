@@ -3,6 +3,8 @@ package skills
 import (
 	"fmt"
 	"slices"
+
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // State is the state of a skill: whether it is offered.
@@ -112,6 +114,19 @@ func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 		because("name only, by the operator")
 	}
 	return status
+}
+
+// Missing returns the requirements of a skill that the host lacks, a phrase each; of other skills that it
+// requires, those for which has returns false.
+func (o *ScanOptions) Missing(sk *Skill, has func(name string) bool) []string {
+	missing := o.missing(sk)
+	for _, name := range sk.Frontmatter.Requires.Skills {
+		if !has(name) {
+			missing = append(missing, fmt.Sprintf("requires the skill %q, which is not installed",
+				frontmatter.Clip(name, frontmatter.MaxName)))
+		}
+	}
+	return missing
 }
 
 // missing returns the requirements of a skill that the host lacks.

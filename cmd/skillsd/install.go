@@ -288,6 +288,10 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	var result *report.Installation
+	options, missing := o.Roots.ScanOptions(), 0
+	if err := (&config.SkillOptions{Validation: "lenient"}).Apply(options, &o.app.Process); err != nil {
+		return err
+	}
 	return o.app.carryOut(ctx, planned{
 		roots: &o.Roots,
 		dry:   o.DryRun,
@@ -300,7 +304,11 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 				return nil, o.failure(err)
 			}
 			result, err = report.NewInstallation(ctx, plan, state, o.DryRun)
-			return plan, err
+			if err != nil {
+				return plan, err
+			}
+			missing = plan.Lacking + result.MarkMissing(plan, i.Lock(), options)
+			return plan, nil
 		},
 		print: func(*install.Plan) error {
 			var err error
@@ -314,7 +322,7 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 			if err != nil {
 				return err
 			}
-			if len(result.Refused) > 0 {
+			if len(result.Refused) > 0 || missing > 0 {
 				err = &exit.Error{Code: exit.Problems}
 			}
 			return err

@@ -42,11 +42,13 @@ type Requires struct {
 	Platforms   []string // one of them is enough
 	Skills      []string // names of other skills
 	Tools       []string // tools of the client or its MCP servers
+	Servers     []string // MCP servers that the client must have
 }
 
 // Lists returns pointers to all lists.
 func (r *Requires) Lists() []*[]string {
-	return []*[]string{&r.Commands, &r.AnyCommands, &r.Env, &r.Platforms, &r.Skills, &r.Tools}
+	return []*[]string{&r.Commands, &r.AnyCommands, &r.Env, &r.Platforms, &r.Skills, &r.Tools,
+		&r.Servers}
 }
 
 // Value returns the JSON of a top-level field, or nil if the field is missing.
@@ -191,6 +193,8 @@ func (r *Requires) read(v *value) {
 	r.Platforms = append(r.Platforms, v.member("platforms").words(splitList)...)
 	r.Skills = append(r.Skills, v.member("skills").words(splitList)...)
 	r.Tools = append(r.Tools, v.member("tools").words(splitList)...)
+	r.Servers = append(r.Servers, v.member("mcp").words(splitList)...)
+	r.Servers = append(r.Servers, v.member("mcp_servers").words(splitList)...)
 }
 
 // splitList splits a list written as text at spaces and commas outside of parentheses.

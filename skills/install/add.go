@@ -157,7 +157,10 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 		chosen = p.required(from, chosen)
 	}
 	if note := leftovers(chosen); note != "" {
-		p.Notes = append(p.Notes, note)
+		p.notef("%s", note)
+	}
+	if err := p.mentioned(ctx, from, chosen); err != nil {
+		return err
 	}
 	// judge can refuse more skills, but after a refusal there is no need to store anything.
 	err = p.refused(req, len(chosen))
@@ -245,8 +248,11 @@ func (p *Plan) choose(
 	}
 	for _, c := range all {
 		switch {
-		case len(req.Skills) > 1 && p.i.lock.from(from.origin, c.path) != nil:
+		case (len(req.Skills) > 1 || req.WithRequirements) && p.i.lock.from(from.origin, c.path) != nil:
 			p.notef("%q is installed already; see `skillsd update`", clip(c.path))
+			if req.WithRequirements {
+				p.present = append(p.present, c)
+			}
 		case c.skill != nil:
 			c, err := p.nameFor(c, req.Name, from, chosen)
 			if err != nil {

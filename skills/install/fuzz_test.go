@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// FuzzInstall installs an archive with an entry of any name and mode, and one byte changed. Nothing is written
-// outside of the state directory, what is installed are plain files that give nobody a right, and what was
-// installed verifies.
+// FuzzInstall installs an archive with an entry of any name and mode, and one byte changed. Nothing is
+// written outside of the state directory, what is installed are plain files that give nobody a right, and
+// what was installed verifies.
 func FuzzInstall(f *testing.F) {
 	for _, name := range []string{"one/notes.md", "one/scripts/run.sh", "../x", "/etc/x", "one/../../x", `one\..\..\x`, "ONE/SKILL.md", "one/notes.md/",
 		"one", "two/SKILL.md", "skillsd.lock", "one/.git/config", "C:/x", "one/\xff", "one/nul"} {

@@ -37,6 +37,8 @@ type Plan struct {
 	// their names. A version that the store lost is missing in Old.
 	Old, New *skills.Snapshot
 	Notes    []string // about the sources
+	// Lacking is the number of required skills that the source does not contain.
+	Lacking int
 
 	i *Installer
 	// prepare stages the skills if computing the plan did not; may be nil.
@@ -46,6 +48,7 @@ type Plan struct {
 	indexes map[string]*discovery.Index // by URL
 	tags    map[Origin]digest.Digest    // digests of registry tags, by Source and Ref
 	servers map[string]*listing         // MCP servers, by Source
+	present []candidate                 // requested skills that are installed already
 
 	batch *store.Batch // the trees that it stores and the copies to serve
 }

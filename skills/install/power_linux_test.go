@@ -12,8 +12,8 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// TestPowerFailure looks at what a disk has when a command is at its steps, which is what a machine finds that
-// lost its power then: an installation of before or of after, and no tree under a name that it is not.
+// TestPowerFailure looks at what a disk has when a command is at its steps, which is what a machine finds
+// that lost its power then: an installation of before or of after, and no tree under a name that it is not.
 func TestPowerFailure(t *testing.T) {
 	const inside = "SKILLSD_TEST_DISK"
 	if os.Getenv(inside) == "" {

@@ -1,6 +1,8 @@
 package install
 
 import (
+	"context"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -35,18 +37,20 @@ func inPart(part string, all []candidate) []candidate {
 // unavailable until then.
 func (p *Plan) required(from *fetched, chosen []candidate) []candidate {
 	all := from.candidates()
-	for n := 0; n < len(chosen); n++ {
-		for _, name := range chosen[n].skill.Frontmatter.Requires.Skills {
+	asking := slices.Concat(p.present, chosen)
+	for n := 0; n < len(asking); n++ {
+		for _, name := range asking[n].skill.Frontmatter.Requires.Skills {
 			known := func(c candidate) bool {
 				return c.name == name || c.skill != nil && called(c.path, c.skill, name)
 			}
-			if slices.ContainsFunc(chosen, known) || p.i.lock.clash(name) != nil {
+			if slices.ContainsFunc(asking, known) || p.i.lock.clash(name) != nil {
 				continue
 			}
 			at := slices.IndexFunc(all, func(c candidate) bool { return c.skill != nil && known(c) })
 			if at < 0 {
-				p.Notes = append(p.Notes, chosen[n].name+" requires the skill "+clip(name)+
-					", which the source does not contain")
+				p.Lacking++
+				p.notef("%q requires the skill %q, which the source does not contain: install it from where it is",
+					clip(asking[n].path), clip(name))
 				continue
 			}
 			c, err := p.nameFor(all[at], "", from, chosen)
@@ -55,10 +59,67 @@ func (p *Plan) required(from *fetched, chosen []candidate) []candidate {
 				all[at].skill = nil // refuse it only once
 				continue
 			}
-			chosen = append(chosen, c)
+			chosen, asking = append(chosen, c), append(asking, c)
 		}
 	}
 	return chosen
+}
+
+// maxMentions is the maximum number of siblings that a note names.
+const maxMentions = 8
+
+// mentioned notes the skills of the source that the instructions of a chosen skill mention by name, and that
+// are not installed with it: a set of skills often works only together.
+func (p *Plan) mentioned(ctx context.Context, from *fetched, chosen []candidate) error {
+	isChosen := func(c candidate) bool {
+		return slices.ContainsFunc(chosen, func(o candidate) bool { return o.path == c.path })
+	}
+	var others []candidate
+	for _, c := range from.candidates() {
+		name := path.Base(c.path)
+		// A short name is a word of every text.
+		if c.skill != nil && len(name) > 3 && !isChosen(c) && p.i.lock.clash(name) == nil {
+			others = append(others, c)
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	var found []string
+	for _, c := range chosen {
+		content, err := c.skill.Read(ctx, c.skill.File, skills.MaxSkillFile)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.path, err)
+		}
+		for _, other := range others {
+			name := path.Base(other.path)
+			if mentions(string(content.Data), name) && !slices.Contains(found, name) {
+				found = append(found, name)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	slices.Sort(found)
+	more := ""
+	if len(found) > maxMentions {
+		found, more = found[:maxMentions], fmt.Sprintf(" and %d more", len(found)-maxMentions)
+	}
+	p.notef("the instructions mention skills of the same source that are not installed: %s%s",
+		strings.Join(found, ", "), more)
+	return nil
+}
+
+// mentions reports whether a text names a skill: in code or bold type, as "the NAME skill", or by its file.
+func mentions(text, name string) bool {
+	for _, form := range []string{"`" + name + "`", "**" + name + "**", name + " skill", "skill " + name,
+		"/" + name + "/SKILL.md", "`/" + name + "`", ":" + name + "`"} {
+		if strings.Contains(text, form) {
+			return true
+		}
+	}
+	return false
 }
 
 // called reports whether a name is the name of the skill or of its directory.

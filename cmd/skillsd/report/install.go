@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"strings"
 
@@ -84,6 +85,32 @@ func (r *Installation) MarkWaiting() {
 	}
 }
 
+// MarkMissing sets the state of the skills that lack something that they require. It returns how many do.
+// Skills of the plan, and installed ones, satisfy requirements; tools and servers of clients are not checked.
+func (r *Installation) MarkMissing(plan *install.Plan, lock *install.Lock, options *skills.ScanOptions) (n int) {
+	names := map[string]bool{}
+	add := func(name string) { names[name], names[path.Base(name)] = true, true }
+	for _, e := range lock.Skills {
+		add(e.Name)
+	}
+	for _, sk := range plan.New.Skills {
+		add(sk.Path)
+		names[sk.Frontmatter.Name] = true
+	}
+	has := func(name string) bool { return names[name] }
+	for i := range r.Installed {
+		row := &r.Installed[i].Skill
+		if row.Skill == nil || row.State != string(skills.StateEnabled) {
+			continue
+		}
+		if missing := options.Missing(row.Skill, has); len(missing) > 0 {
+			row.State, row.Reasons = string(skills.StateUnavailable), missing
+			n++
+		}
+	}
+	return n
+}
+
 // OriginOf returns the origin of an installed skill.
 func OriginOf(e *install.Entry) *cfharness.SkillOrigin {
 	o := &cfharness.SkillOrigin{Kind: string(e.Origin.Kind), Source: e.Origin.Source, Path: e.Origin.Path,
@@ -128,6 +155,10 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 	for _, refused := range r.Refused {
 		fmt.Fprintf(stderr, "not installed: %s\n", Printable(refused.Path+": "+refused.Reason))
 	}
+	if len(r.Installed) == 0 {
+		_, err := fmt.Fprintln(stderr, "there is nothing to install")
+		return err
+	}
 	verb, single := "installed", len(r.Installed) == 1
 	if r.DryRun {
 		verb = "would install"
@@ -171,6 +202,11 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 	}
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	for _, row := range rows {
+		if row.State == string(skills.StateUnavailable) && single {
+			fmt.Fprintf(stderr, "not served: %s\n", Printable(strings.Join(row.Reasons, "; ")))
+		}
 	}
 	if err := WriteDiagnostics(stderr, found, MaxListed); err != nil {
 		return err

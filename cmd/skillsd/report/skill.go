@@ -73,7 +73,8 @@ type requiresRow struct {
 	AnyCommands []string `json:"anyCommands,omitempty"`
 	Platforms   []string `json:"platforms,omitempty"` // one of them
 	Skills      []string `json:"skills,omitempty"`
-	Tools       []string `json:"tools,omitempty"` // of the client; skillsd cannot check them
+	Tools       []string `json:"tools,omitempty"`   // of the client; skillsd cannot check them
+	Servers     []string `json:"servers,omitempty"` // MCP servers of the client; skillsd cannot check them
 }
 
 // ScriptRow is a script of a skill and whether it may run.
@@ -159,7 +160,7 @@ func NewSkillRow(
 	r := front.Requires
 	if slices.ContainsFunc(r.Lists(), func(list *[]string) bool { return len(*list) > 0 }) {
 		row.Requires = &requiresRow{append([]string{}, r.Commands...), append([]string{}, r.Env...),
-			r.AnyCommands, r.Platforms, r.Skills, r.Tools}
+			r.AnyCommands, r.Platforms, r.Skills, r.Tools, r.Servers}
 	}
 	for _, loser := range snapshot.Shadowed {
 		if loser.Path == sk.Path {
@@ -417,6 +418,7 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		add("the platform", r.Platforms)
 		add("the skill", r.Skills)
 		add("the client's tool", r.Tools)
+		add("the MCP server in the client", r.Servers)
 		fact("requires", strings.Join(needs, ", "))
 	}
 	fact("argument hint", OneLine(row.ArgumentHint))
