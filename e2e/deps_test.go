@@ -93,7 +93,7 @@ var importRules = map[string][]string{
 	"skills/source/discovery": {"skills"},
 	"skills/source/oci":       {"skills/archive", "skills/source/discovery", "skills/source/web"},
 	"skills/source/signed":    {},
-	"skills/source/plugin":    {"skills"},
+	"skills/source/plugin":    {"skills", patternPath},
 	// Only tests import it.
 	"skills/source/signed/sigstoretest": {},
 	"skills/source/served":              {"skills", "skills/archive"},

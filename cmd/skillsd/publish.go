@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -17,12 +18,14 @@ import (
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/source/discovery"
 	"github.com/skillsd/skillsd/skills/source/oci"
+	"github.com/skillsd/skillsd/skills/source/plugin"
 	"github.com/skillsd/skillsd/skills/source/web"
 )
 
 // newPublishCmds returns the commands that publish skills for installation elsewhere.
 func newPublishCmds(a *app) []*cobra.Command {
 	out, site, packJSON, indexJSON := "", "", false, false
+	made := plugin.Published{}
 	pack := &cobra.Command{
 		Use:   "pack DIR",
 		Short: "Pack a skill into an archive that `skillsd install` takes",
@@ -44,16 +47,24 @@ func newPublishCmds(a *app) []*cobra.Command {
 		Long: "Write the skills below DIR and their index (Agent Skills Discovery 0.2.0) into the files\n" +
 			"of a web site, below .well-known/agent-skills: all of them, or nothing. The index is\n" +
 			"replaced, and names no skill that is not in DIR.\n\n" +
+			"With --plugin, write the manifests by which clients install DIR as a plugin instead:\n" +
+			"plugin.json and .claude-plugin/marketplace.json in DIR.\n\n" +
 			"  skillsd index ./skills --site ./public\n" +
+			"  skillsd index . --plugin notes --plugin-version 1.2.0\n" +
 			"  skillsd install https://example.com/.well-known/agent-skills/index.json --all",
 		Args:        cobra.ExactArgs(1),
 		Annotations: map[string]string{withoutConfig: "true"},
 		RunE: runE(func(ctx context.Context, args []string) error {
+			if made.Name != "" {
+				return a.writePlugin(ctx, args[0], &made)
+			}
 			return a.publish(ctx, args[0], site, indexJSON)
 		}),
 	}
 	index.Flags().StringVar(&site, "site", ".", "`DIR` of the files of the web site")
 	index.Flags().BoolVar(&indexJSON, "json", false, "print JSON")
+	index.Flags().StringVar(&made.Name, "plugin", "", "write the manifests of a plugin with this `NAME`")
+	index.Flags().StringVar(&made.Version, "plugin-version", "", "`VERSION` of the plugin")
 	push := false
 	publish := &cobra.Command{
 		Use:   "publish [DIR oci://REGISTRY/REPOSITORY[:TAG]]",
@@ -233,6 +244,32 @@ func (a *app) publish(ctx context.Context, dir, site string, asJSON bool) error 
 		a.printf("%s  %s  %s\n", one.Name, one.Type, one.Digest)
 	}
 	a.notef("published %s", report.Plural(len(made), "skill"))
+	return nil
+}
+
+// writePlugin writes the manifests by which clients install a directory of skills as a plugin.
+func (a *app) writePlugin(ctx context.Context, dir string, p *plugin.Published) (err error) {
+	list, err := discovery.Scan(ctx, dir)
+	if err != nil {
+		return unpublished(dir, err)
+	}
+	for _, sk := range list {
+		p.Skills = append(p.Skills, sk.Dir)
+	}
+	p.Description = report.Plural(len(list), "skill") + ": " + report.OneLine(list[0].Description())
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	files, err := plugin.Write(root, p)
+	if err != nil {
+		return exit.Errorf(exit.Failure, "", "%s: %w", report.Printable(dir), err)
+	}
+	for _, name := range files {
+		a.printf("%s\n", filepath.Join(dir, filepath.FromSlash(name)))
+	}
+	a.notef("wrote the manifests of a plugin with %s", report.Plural(len(list), "skill"))
 	return nil
 }
 

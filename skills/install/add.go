@@ -162,6 +162,9 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 	if err := p.mentioned(ctx, from, chosen); err != nil {
 		return err
 	}
+	if err := p.usesPlugin(ctx, chosen); err != nil {
+		return err
+	}
 	// judge can refuse more skills, but after a refusal there is no need to store anything.
 	err = p.refused(req, len(chosen))
 	if err != nil {

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -353,4 +354,46 @@ func (f *fetched) pluginFacts(e *Entry) *PluginFacts {
 		}
 	}
 	return e.Plugin
+}
+
+// maxPluginText is the maximum size of a file that is searched for uses of the plugin, in bytes.
+const maxPluginText = 1 << 20
+
+// usesPlugin notes the chosen skills with a text or a script that names the directory of its plugin: the
+// variable is not set here, and files of the plugin outside of the skill are not installed.
+func (p *Plan) usesPlugin(ctx context.Context, chosen []candidate) error {
+	var found []string
+	for _, c := range chosen {
+		if c.plugin == nil {
+			continue
+		}
+		index, err := c.skill.Index(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.path, err)
+		}
+		for _, file := range index.Files {
+			r := index.Resource(file.Path)
+			isText := file.Path == c.skill.File || r != nil && r.Script != nil
+			if !isText || file.Size > maxPluginText {
+				continue
+			}
+			content, err := c.skill.Read(ctx, file.Path, maxPluginText)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.path, err)
+			}
+			if bytes.Contains(content.Data, []byte("PLUGIN_ROOT")) {
+				found = append(found, c.path+"/"+file.Path)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	more := ""
+	if len(found) > 1 {
+		more = fmt.Sprintf(" and %d more files", len(found)-1)
+	}
+	p.notef("%q%s use the directory of their plugin (CLAUDE_PLUGIN_ROOT), which is not installed: only the "+
+		"files of a skill are", clip(found[0]), more)
+	return nil
 }

@@ -49,8 +49,8 @@ func (p *Plan) required(from *fetched, chosen []candidate) []candidate {
 			at := slices.IndexFunc(all, func(c candidate) bool { return c.skill != nil && known(c) })
 			if at < 0 {
 				p.Lacking++
-				p.notef("%q requires the skill %q, which the source does not contain: install it from where it is",
-					clip(asking[n].path), clip(name))
+				p.notef("%q requires the skill %q, which the source does not contain: "+
+					"install it from where it is", clip(asking[n].path), clip(name))
 				continue
 			}
 			c, err := p.nameFor(all[at], "", from, chosen)

@@ -87,7 +87,9 @@ func (r *Installation) MarkWaiting() {
 
 // MarkMissing sets the state of the skills that lack something that they require. It returns how many do.
 // Skills of the plan, and installed ones, satisfy requirements; tools and servers of clients are not checked.
-func (r *Installation) MarkMissing(plan *install.Plan, lock *install.Lock, options *skills.ScanOptions) (n int) {
+func (r *Installation) MarkMissing(
+	plan *install.Plan, lock *install.Lock, options *skills.ScanOptions,
+) (n int) {
 	names := map[string]bool{}
 	add := func(name string) { names[name], names[path.Base(name)] = true, true }
 	for _, e := range lock.Skills {
