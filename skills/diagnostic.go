@@ -111,26 +111,30 @@ const (
 	CodeUnportableName Code = "unportable-name"
 )
 
-// Codes of suspicious content. Each is reported once per file, with the line of the first occurrence. The
-// rules are simple: they block nothing, miss content that hides from them, and may be wrong. See package
-// signal.
+// Codes of suspicious content. Each is reported once per file, with the line of the first occurrence. With
+// severity Info it is a fact about the skill, with Warning a reason to look at it. The rules are simple: they
+// miss content that hides from them, and may be wrong. See package signal.
 const (
 	// CodeInvisibleText: tag characters, bidirectional controls, control characters, carriage returns within
 	// a line, or zero-width characters where no script or emoji needs them.
 	CodeInvisibleText Code = "invisible-text"
 	// CodeHTMLComment: a comment of more than three words in Markdown, outside of code. A model reads it, a
-	// reader of the rendered page does not see it.
+	// reader of the rendered page does not see it. A warning if it gives orders.
 	CodeHTMLComment Code = "html-comment"
-	// CodePipeToShell: a download or decoded text is passed to a shell.
+	// CodePipeToShell: a download or decoded text is passed to a shell. A warning in a script, from an open
+	// address (http, a numeric or unknown host), or decoded; an installer in prose is a fact.
 	CodePipeToShell Code = "pipe-to-shell"
 	// CodeDynamicCommand: !`command`, which other clients run while they load a skill; here it remains text.
 	CodeDynamicCommand Code = "dynamic-command"
 	// CodeHooksIgnored: the frontmatter declares hooks; they never run.
 	CodeHooksIgnored Code = "hooks-ignored"
-	// CodeInjectionPhrase: a phrase known from prompt injections.
+	// CodeInjectionPhrase: a phrase known from prompt injections, or secrets of the user that are sent.
+	// Quoted,
+	// refused or in a lesson about attacks it is a fact.
 	CodeInjectionPhrase Code = "injection-phrase"
 	// CodeAgentConfig: an instruction to change a file that configures an agent: CLAUDE.md, AGENTS.md,
-	// settings with hooks and permissions, MCP servers.
+	// settings with hooks and permissions, MCP servers. A warning if a script writes it, or it is to happen
+	// without the user.
 	CodeAgentConfig Code = "agent-configuration"
 	// CodeRunsUnasked: a file that programs run on their own where they find it: conftest.py,
 	// sitecustomize.py, .pth, .envrc, install scripts in a package.json.

@@ -359,7 +359,7 @@ var signalCodes = map[signal.Kind]struct {
 	code     Code
 }{
 	signal.Invisible: {Warning, CodeInvisibleText},
-	signal.Comment:   {Info, CodeHTMLComment},
+	signal.Comment:   {Warning, CodeHTMLComment},
 	signal.Pipe:      {Warning, CodePipeToShell},
 	signal.Dynamic:   {Info, CodeDynamicCommand},
 	signal.Phrase:    {Warning, CodeInjectionPhrase},

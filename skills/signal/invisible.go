@@ -14,6 +14,7 @@ const (
 	lineBreak // recognized only by some programs, or not visible
 	controlCharacter
 	zeroWidth
+	lookalike
 	classes
 )
 
@@ -24,6 +25,7 @@ var classNames = [classes]string{
 	lineBreak:        "odd line break",
 	controlCharacter: "control character",
 	zeroWidth:        "zero-width character",
+	lookalike:        "letter that looks like another",
 }
 
 const (
@@ -55,6 +57,8 @@ var invisibles = []invisible{
 	{0x7f, 0x9f, controlCharacter, nil},
 	{0xad, 0xad, zeroWidth, nil},                          // soft hyphen
 	{0x34f, 0x34f, zeroWidth, nil},                        // combining grapheme joiner
+	{0x3bd, 0x3bf, lookalike, context.inOwnScript},        // Greek letters like v, o
+	{0x430, 0x458, lookalike, context.inOwnScript},        // Cyrillic letters like a, c, e, o
 	{0x61c, 0x61c, bidiControl, context.rightToLeft},      // Arabic letter mark
 	{0x115f, 0x1160, zeroWidth, context.besideHangul},     // Hangul fillers
 	{0x180e, 0x180e, zeroWidth, nil},                      // Mongolian vowel separator
@@ -73,6 +77,127 @@ var invisibles = []invisible{
 	{0xffa0, 0xffa0, zeroWidth, nil},                      // half-width Hangul filler
 	{0xe0000, 0xe007f, tagCharacter, context.inFlag},
 	{0xe0100, 0xe01ef, straySelector, context.afterHan},
+}
+
+// twinOf returns the Latin letter that a letter of another alphabet looks like, or 0.
+func twinOf(r rune) byte {
+	switch r {
+	case 'а':
+		return 'a'
+	case 'е':
+		return 'e'
+	case 'о', 'ο':
+		return 'o'
+	case 'р':
+		return 'p'
+	case 'с':
+		return 'c'
+	case 'у':
+		return 'y'
+	case 'х':
+		return 'x'
+	case 'і':
+		return 'i'
+	case 'ј':
+		return 'j'
+	case 'ѕ':
+		return 's'
+	case 'ν':
+		return 'v'
+	}
+	return 0
+}
+
+// inOwnScript reports whether a letter looks like no Latin one, or stands in a word with others of its
+// alphabet. A word of Latin letters and their twins is written to be taken for another word.
+func (c context) inOwnScript() bool {
+	r, _ := utf8.DecodeRune(c.line[c.start:])
+	if twinOf(r) == 0 {
+		return true
+	}
+	// A word of both has a place where they meet.
+	if !c.either(func(r rune) bool { return r < utf8.RuneSelf && isLetter(byte(r)) }) {
+		return true
+	}
+	latin := 0
+	own := func(r rune) (end, isOwn bool) {
+		switch {
+		case r < utf8.RuneSelf && isLetter(byte(r)):
+			latin++
+			return false, false
+		case !unicode.IsLetter(r):
+			return true, false
+		}
+		return false, twinOf(r) == 0
+	}
+	// Bounded, since a line may consist of such letters.
+	for text := c.line[max(0, c.start-maxContext/2):c.start]; len(text) > 0; {
+		r, size := utf8.DecodeLastRune(text)
+		if end, isOwn := own(r); end || isOwn {
+			if isOwn {
+				return true
+			}
+			break
+		}
+		text = text[:len(text)-size]
+	}
+	for text := c.line[c.end:min(len(c.line), c.end+maxContext/2)]; len(text) > 0; {
+		r, size := utf8.DecodeRune(text)
+		if end, isOwn := own(r); end || isOwn {
+			if isOwn {
+				return true
+			}
+			break
+		}
+		text = text[size:]
+	}
+	const least = 2
+	return latin < least
+}
+
+// isHarmful reports whether an invisible character of a class can hide something. Glyphs that another
+// encoding
+// left, single marks of direction and a few zero-width characters hide nothing.
+func (s *Scanner) isHarmful(class int, line []byte, at int) bool {
+	r, size := utf8.DecodeRune(line[at:])
+	rest := line[at+size:]
+	switch class {
+	case bidiControl:
+		return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+	case straySelector, zeroWidth:
+		return inRun(line[:at], class)
+	case lineBreak:
+		if r == '\r' {
+			return len(rest) > 0 && rest[0] != '\r' && rest[0] != '\n'
+		}
+		return s.program == code && r >= 0x2028
+	case controlCharacter:
+		switch r {
+		case 0x1b:
+			return len(rest) > 0 && (rest[0] == '[' || rest[0] == ']')
+		case '\b':
+			return at > 0 && line[at-1] == '\b'
+		}
+		return false
+	}
+	return true
+}
+
+// inRun reports whether a text ends in many invisible characters of a class: they may be a text in a code of
+// their own.
+func inRun(text []byte, class int) bool {
+	most := map[int]int{straySelector: 3, zeroWidth: 7}[class]
+	for range most {
+		r, size := utf8.DecodeLastRune(text)
+		if !slices.ContainsFunc(invisibles, func(i invisible) bool {
+			return i.class == class &&
+				i.low <= r && r <= i.high
+		}) {
+			return false
+		}
+		text = text[:len(text)-size]
+	}
+	return true
 }
 
 func always(context) bool { return true }
@@ -196,9 +321,13 @@ func appendVisible(to, line []byte) []byte {
 	for at := 0; at < len(line); {
 		r, size := utf8.DecodeRune(line[at:])
 		hidden := slices.ContainsFunc(invisibles[:], func(i invisible) bool {
-			return r >= utf8.RuneSelf && r != utf8.RuneError && i.low <= r && r <= i.high
+			return r >= utf8.RuneSelf && r != utf8.RuneError && i.class != lookalike && i.low <= r &&
+				r <= i.high
 		})
-		if !hidden {
+		switch twin := twinOf(r); {
+		case twin != 0:
+			to = append(to, twin)
+		case !hidden:
 			to = append(to, line[at:at+size]...)
 		}
 		at += size

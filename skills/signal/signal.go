@@ -2,8 +2,12 @@
 // comments that only a model sees, downloads that are executed, commands that other clients run while they
 // load a skill, and phrases of known prompt injections.
 //
-// The rules are simple. They block nothing, miss what hides from them, and may be wrong. A text is searched
-// in one pass, in time proportional to its size, for any content.
+// A finding is minor if the text speaks to a reader: a vendor's installer in prose, a refusal, a quotation, a
+// lesson about attacks, the configuration of an agent as the purpose of a skill. The same in a script that
+// runs, from an open address, decoded, or hidden is not.
+//
+// The rules are simple. They miss what hides from them, and may be wrong. A text is searched in one pass, in
+// time proportional to its size, for any content.
 package signal
 
 import (
@@ -44,7 +48,7 @@ type Signal struct {
 	Kind   Kind
 	Line   int    // the first line with it, from 1
 	Detail string // one line, without text from the file
-	Minor  bool   // for Invisible: only zero-width characters; for Phrase: only in quotes
+	Minor  bool   // a fact worth knowing, which alone is no reason to withhold the skill
 }
 
 // Scanner searches text that arrives in pieces, line by line. The result does not depend on the boundaries of
@@ -69,14 +73,26 @@ type Scanner struct {
 	beforeLine    int
 	anchors       uint64 // of phrases in the line
 	beforeAnchors uint64 // of phrases in the previous line
-	plain         int    // phrases outside of quotes
 	saved         []byte // the name of the last downloaded file
 	savedLine     int
 	packages      bool // the file is a package.json
+
+	program    language // of a file that runs, else none
+	recent     recent
+	names      []tainted // variables of a program
+	docs       bool      // the line is in a docstring
+	item       bool      // the line is set off from the text
+	connects   bool      // the program has opened a connection
+	hiding     bool      // the line is in a comment
+	hidden     []byte    // its text
+	hiddenLine int
+	configured int  // the line of an order to change an agent's configuration, or 0
+	open       bool // the saved file came from an open address
 }
 
-// finding is the number of findings of a kind in a file, and the first line.
-type finding struct{ count, line int }
+// finding is the number of findings of a kind in a file, and the first line. The plain ones are more than
+// worth knowing.
+type finding struct{ count, line, last, plain, plainLine int }
 
 // Begin discards the findings and prepares for a file, of which at most limit bytes are searched.
 func (s *Scanner) Begin(file string, limit int) {
@@ -98,9 +114,14 @@ func (s *Scanner) Begin(file string, limit int) {
 		before:   s.before[:0],
 		saved:    s.saved[:0],
 		packages: base == "package.json",
+		program:  languageOf(base),
+		recent:   s.recent,
+		names:    s.names[:0],
+		hidden:   s.hidden[:0],
 	}
+	s.recent.reset()
 	if slices.Contains(runUnasked, base) || strings.HasSuffix(base, ".pth") {
-		s.count(Unasked)
+		s.countPlain(Unasked, s.line)
 	}
 }
 
@@ -153,6 +174,12 @@ func (s *Scanner) searchPart(tail []byte) {
 
 // search searches a line, or a part of a long one.
 func (s *Scanner) search(line []byte) {
+	if s.line == 1 && s.program == none && bytes.HasPrefix(line, []byte("#!")) {
+		s.program = interpreterOf(line)
+	}
+	whole := line
+	s.item = isItem(line)
+	defer func() { s.recent.add(whole, s.markdown && !s.fence.open() && isHeading(whole)) }()
 	if s.markdown && s.fence.line(line) {
 		s.count(Dynamic)
 	}
@@ -169,8 +196,19 @@ func (s *Scanner) search(line []byte) {
 		s.invisible[controlCharacter]++
 		s.count(Invisible)
 	}
+	if s.markdown && (seen&comments != 0 || s.hiding) {
+		if m := reference().FindSubmatch(line); m != nil && !s.hiding {
+			s.hidden, s.hiddenLine = append(s.hidden[:0], m[1]...), s.line
+			s.endHidden()
+		} else {
+			s.addHidden(line)
+		}
+	}
 	if len(s.saved) > 0 && s.line > s.savedLine {
 		s.searchRun(line, s.savedLine)
+	}
+	if s.program != none {
+		s.searchProgram(line)
 	}
 	if seen&fetches != 0 || len(s.command.text) > 0 {
 		s.searchCommand(line)
@@ -181,11 +219,9 @@ func (s *Scanner) search(line []byte) {
 		line, s.anchors = s.clean, math.MaxUint64
 	}
 	s.searchPhrase(line)
-	if seen&configs != 0 && s.spend(line) && configuration().Match(line) {
-		s.count(Config)
-	}
+	s.searchConfig(line, seen)
 	if seen&installs != 0 && s.packages && s.spend(line) && lifecycle().Match(line) {
-		s.count(Unasked)
+		s.countPlain(Unasked, s.line)
 	}
 }
 
@@ -231,7 +267,7 @@ func (s *Scanner) hasPhrase(text []byte) bool {
 		s.lower = bytes.ReplaceAll(bytes.ReplaceAll(s.lower, []byte("\u017f"), []byte("s")),
 			[]byte("\u212a"), []byte("k"))
 	}
-	found, plain, line := false, false, s.line
+	found, plain, line, plainLine := false, false, s.line, 0
 	for i := range injections {
 		if !folded && masks[i]&near == 0 || !injections[i].possible(s.lower) {
 			continue
@@ -244,14 +280,16 @@ func (s *Scanner) hasPhrase(text []byte) bool {
 		}
 		if m != nil {
 			found, line = true, min(line, at)
-			plain = plain || !inQuotes(within[:m[0]], within[m[1]:])
+			if !inQuotes(within[:m[0]], within[m[1]:]) && !s.isExample(within[:m[0]], within) {
+				plain, plainLine = true, at
+			}
 		}
 	}
-	if found {
+	switch {
+	case plain:
+		s.countPlain(Phrase, plainLine)
+	case found:
 		s.countAt(Phrase, line)
-	}
-	if plain {
-		s.plain++
 	}
 	return found
 }
@@ -271,7 +309,9 @@ func (s *Scanner) searchRun(text []byte, line int) {
 		at, end := from+i, from+i+len(s.saved)
 		whole := end == len(text) || bytes.IndexByte([]byte(" \t\r\"';&|)`"), text[end]) >= 0
 		if whole && s.spend(text[:at]) && beforeRun().Match(text[:at]) {
-			s.countAt(Pipe, line)
+			// A vendor's instructions in prose fetch over https, and are for a reader.
+			s.countIf(s.open && !s.isExample(text[:at], text) || s.program != none && !s.isShown(text,
+				at, end), Pipe, line)
 			s.saved = s.saved[:0]
 			return
 		}
@@ -302,15 +342,24 @@ func (s *Scanner) check(line []byte, at int, hint uint64) group {
 		atStart := s.line == 1 && at == 0 && bytes.HasPrefix(line, []byte("\ufeff"))
 		if class := invisibleAt(line, at); class >= 0 && !atStart {
 			s.invisible[class]++
-			s.count(Invisible)
+			if s.isHarmful(class, line, at) {
+				s.countPlain(Invisible, s.line)
+			} else {
+				s.count(Invisible)
+			}
 		}
 		return 0
 	// In code, a comment is shown to readers.
 	case comments:
-		if s.markdown && !s.fence.open() && !inCode(line[:at]) && !isMarker(line[at+len("<!--"):]) {
+		isReference := line[at] == '['
+		if !s.markdown || s.fence.open() || inCode(line[:at]) || !isReference &&
+			isMarker(line[at+len("<!--"):]) {
+			return 0
+		}
+		if !isReference {
 			s.count(Comment)
 		}
-		return 0
+		return comments
 	case dynamic:
 		if s.markdown && isDynamic(line, at) {
 			s.count(Dynamic)
@@ -321,12 +370,32 @@ func (s *Scanner) check(line []byte, at int, hint uint64) group {
 	}
 }
 
+// count counts a finding in the current line that is worth knowing.
 func (s *Scanner) count(kind Kind) { s.countAt(kind, s.line) }
 
 func (s *Scanner) countAt(kind Kind, line int) {
 	s.found[kind].count++
+	s.found[kind].last = line
 	if s.found[kind].line == 0 {
 		s.found[kind].line = line
+	}
+}
+
+// countPlain counts a finding that a user should look at.
+func (s *Scanner) countPlain(kind Kind, line int) {
+	s.countAt(kind, line)
+	s.found[kind].plain++
+	if s.found[kind].plainLine == 0 {
+		s.found[kind].plainLine = line
+	}
+}
+
+// countIf counts a finding that a user should look at if plain is set.
+func (s *Scanner) countIf(plain bool, kind Kind, line int) {
+	if plain {
+		s.countPlain(kind, line)
+	} else {
+		s.countAt(kind, line)
 	}
 }
 
@@ -349,13 +418,13 @@ func (s *Scanner) searchCommand(line []byte) {
 // endCommand decides about the collected command.
 func (s *Scanner) endCommand() {
 	if s.spend(s.command.text) {
-		if mayRun(s.command.text) && pipeToShell().Match(s.command.text) {
-			s.countAt(Pipe, s.command.line)
+		if s.searchPipe(s.command.text) {
 		} else if m := savedAs(s.command.text); m != nil {
 			name, to := s.command.text[m[2]:m[3]], m[3]
 			name = name[max(bytes.LastIndexByte(name, '/'), bytes.LastIndexByte(name, '\\'))+1:]
 			if len(name) > 1 && string(name) != "null" {
 				s.saved, s.savedLine = append(s.saved[:0], name...), s.line
+				s.open = openAddress(s.command.text)
 				s.searchRun(s.command.text[to:], s.command.line)
 			}
 		}
@@ -376,19 +445,25 @@ func (s *Scanner) End() []Signal {
 	if len(s.command.text) > 0 {
 		s.endCommand()
 	}
+	if s.hiding {
+		s.endHidden()
+	}
 	var out []Signal
 	for kind, found := range s.found {
 		if found.count == 0 {
 			continue
 		}
-		signal := Signal{Kind: Kind(kind), Line: found.line}
-		if signal.Kind == Invisible {
-			signal.Detail, signal.Minor = s.countsOfInvisible()
-		} else {
-			signal.Detail = plural(found.count, wordings[kind].noun) + wordings[kind].rest
-			signal.Minor = signal.Kind == Phrase && s.plain == 0
+		signal := Signal{Kind: Kind(kind), Line: found.line, Minor: found.plain == 0}
+		count := found.count
+		if found.plain > 0 {
+			signal.Line, count = found.plainLine, found.plain
 		}
-		if found.count > 1 {
+		if signal.Kind == Invisible {
+			signal.Detail = s.countsOfInvisible()
+		} else {
+			signal.Detail = plural(count, wordings[kind].noun) + wordings[kind].rest
+		}
+		if count > 1 {
 			signal.Detail += "; this is the first"
 		}
 		out = append(out, signal)
@@ -406,17 +481,15 @@ var wordings = [kinds]struct{ noun, rest string }{
 	Unasked: {"thing", " that test runners, interpreters or package managers run by themselves"},
 }
 
-// countsOfInvisible returns the number of characters of each class, and whether all are minor.
-func (s *Scanner) countsOfInvisible() (detail string, minor bool) {
-	minor = true
+// countsOfInvisible returns the number of characters of each class.
+func (s *Scanner) countsOfInvisible() string {
 	var counts []string
 	for class, n := range s.invisible {
 		if n > 0 {
 			counts = append(counts, plural(n, classNames[class]))
-			minor = minor && class == zeroWidth
 		}
 	}
-	return strings.Join(counts, ", "), minor
+	return strings.Join(counts, ", ")
 }
 
 func plural(n int, noun string) string {

@@ -102,7 +102,8 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 		switch {
 		case ignored(e.Name()):
 		// Depth 0 is the top of a tree, which is searched whatever its name is.
-		case depth > 0 && filepath.Base(dir) == skills.HostingDir && skills.Skips(skills.HostingDir, e.Name()):
+		case depth > 0 && filepath.Base(dir) == skills.HostingDir && skills.Skips(skills.HostingDir,
+			e.Name()):
 		case e.IsDir():
 			err := w.add(ctx, w.join(dir, e.Name()), since, depth+1)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,0 +1,100 @@
+package signal
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+
+	"github.com/skillsd/skillsd/skills/pattern"
+)
+
+// address matches the scheme and the host of a URL.
+var address = pattern.New("(?i)\\b(https?|ftp)://([^\\s/\"'<>|)\\\\`,;]+)")
+
+// bareHost matches a host without a scheme, for which programs use http.
+var bareHost = pattern.New(`(?i)\s["']?(?:[a-z0-9-]+\.)+[a-z]{2,}(?:[/:]\S*)?["']?(?:\s|$)` +
+	`|\s["']?(?:0x[0-9a-f]{6,8}|\d{8,10}|\d{1,3}(?:\.\d{1,3}){3})(?:[/:]|["'\s]|$)`)
+
+// pasteHosts are hosts where strangers leave a text, or a tunnel to their machine, under a name that tells
+// nothing about its author. Of vendors' installers none lies there.
+var pasteHosts = []string{"pastebin.com", "paste.ee", "glot.io", "rentry.co", "hastebin.com",
+	"dpaste.com", "ix.io",
+	"0x0.st", "transfer.sh", "termbin.com", "webhook.site", "requestbin.com", "pipedream.net", "ngrok.io",
+	"ngrok-free.app", "ngrok.app", "trycloudflare.com", "serveo.net", "bit.ly", "tinyurl.com", "t.co",
+	"is.gd",
+	"cdn.discordapp.com", "gist.githubusercontent.com", "file.io", "anonfiles.com", "catbox.moe", "oast.fun",
+	"burpcollaborator.net", "interact.sh"}
+
+// openAddress reports whether a command fetches from an address that shows nothing about who answers: over
+// http, of a numeric host, of a host that is known at run time only, or of one of pasteHosts. A command
+// without any address, as in prose about "curl … | sh", has none.
+func openAddress(command []byte) bool {
+	found := address().FindAllSubmatch(command, -1)
+	for _, m := range found {
+		scheme, host := strings.ToLower(string(m[1])), strings.ToLower(string(m[2]))
+		if at := strings.LastIndexByte(host, '@'); at >= 0 {
+			host = host[at+1:]
+		}
+		if isHere(host) || isSample(host) {
+			continue
+		}
+		if scheme != "https" || isNumeric(host) || strings.HasPrefix(host, "$") ||
+			strings.HasPrefix(host, "xn--") ||
+			isPaste(host) {
+			return true
+		}
+	}
+	if len(found) > 0 {
+		return false
+	}
+	return bytes.ContainsAny(command, "$") && variable().Match(command) || bareHost().Match(command)
+}
+
+// variable matches an address that is only known at run time.
+var variable = pattern.New(`(?i)\b(?:curl|wget|iwr|irm|invoke-\w+)\b[^|]*\s["']?\$[\w{(]`)
+
+// isHere reports whether a host is this machine.
+func isHere(host string) bool {
+	name := withoutPort(host)
+	at, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	return name == "localhost" || err == nil && at.IsLoopback()
+}
+
+// isSample reports whether a host is one that documentation uses and no one owns.
+func isSample(host string) bool {
+	name := withoutPort(host)
+	for _, sample := range []string{"example.com", "example.org", "example.net"} {
+		if name == sample || strings.HasSuffix(name, "."+sample) {
+			return true
+		}
+	}
+	return false
+}
+
+// isNumeric reports whether a host is an address of any form that programs accept: 1.2.3.4, 0x01020304.
+func isNumeric(host string) bool {
+	name := withoutPort(host)
+	if strings.HasPrefix(host, "[") {
+		return true
+	}
+	return name != "" && strings.Trim(name, "0123456789abcdefx.") == "" && strings.ContainsAny(name[:1],
+		"0123456789") &&
+		(strings.Trim(name, "0123456789.") == "" || strings.HasPrefix(name, "0x"))
+}
+
+func isPaste(host string) bool {
+	name := withoutPort(host)
+	for _, paste := range pasteHosts {
+		if name == paste || strings.HasSuffix(name, "."+paste) {
+			return true
+		}
+	}
+	return false
+}
+
+func withoutPort(host string) string {
+	if at := strings.LastIndexByte(host, ':'); at > strings.LastIndexByte(host, ']') {
+		return host[:at]
+	}
+	return host
+}

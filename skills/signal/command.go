@@ -1,0 +1,153 @@
+package signal
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/skillsd/skillsd/skills/pattern"
+)
+
+// decodes matches a command that runs a text which is decoded or assembled at run time, or one from an open
+// connection. Whatever the text is, a reader of the command does not see it.
+var decodes = pattern.New(`(?i)` +
+	`\bbase64\s+(?:-d|-D|--decode|-di)\b.*\|(?:.*\|)?\s*` + shells +
+	`|\b(?:xxd\s+-r|openssl\s+(?:enc|base64|aes\S*)\s.*-d|uudecode|rev|` +
+	`tr\s+["']?\S+["']?\s+["']?\S+["']?|gunzip|zcat|gzip\s+-d\S*)` +
+	`\b?[^|]*\|(?:[^|]*\|)?\s*` + shells +
+	"|\\b(?:printf|echo\\s+-[ne]*e[ne]*)\\s+[\"'$]*(?:[^|]*\\\\(?:x[0-9a-f]{2}|[0-7]{3})){4}[^|" +
+	"]*\\|\\s*" + shells +
+	"|\\b(?:eval|source|(?:ba|z|da|k|a)?sh\\s+-c|exec)\\s+[\"']?(?:\\$\\(|`)[^)`]*\\b(?:base64|xxd|" +
+	"openssl|rev|printf|tr\\s)\\b" +
+	`|\b(?:eval|exec|Function)\s*\(.{0,80}\b(?:b64decode|atob|fromhex|unhexlify|decompress|base64_decode|` +
+	`FromBase64String)\b` +
+	`|\b(?:powershell|pwsh)(?:\.exe)?\s.*-e(?:c|nc|ncodedcommand)?\s+["']?[A-Za-z0-9+/=]{16}` +
+	`|\b(?:ba|z|da|k)?sh\s+-i\s*(?:[0-9]?>&|<)\s*/dev/tcp/|/dev/tcp/[^\s/]+/\d+.*\b(?:exec|sh|bash)\b|` +
+	`\bexec\s+\d+<>\s*/dev/tcp/` +
+	`|\bnc(?:at)?\b.*\s-\w*[ec]\s+["']?/?(?:bin/)?(?:ba)?sh\b|` +
+	`\bmkfifo\b.*\|\s*(?:/bin/)?(?:ba)?sh\b.*\bnc\b` +
+	`|\bcat\s+[^|;&\s]+\s+[^|;&]*\|\s*` + shells +
+	`|(?:^|[;&(]\s*)["']?\$\{?\w+\}?["']*\$\{?\w+\}?["']?\s[^|]*\|\s*` + shells +
+	`|\b(?:pip3?|uv|npm|pnpm|yarn|gem|cargo|poetry)\b.*(?:--(?:extra-)?index(?:-url)?|-i|--registry|` +
+	`--source)[\s=]+["']?http://(?:[^l1/]|l[^o]|1[^2])`)
+
+// searchPipe decides whether a command runs what it downloads or decodes, and counts it.
+func (s *Scanner) searchPipe(text []byte) bool {
+	if !mayRun(text) {
+		return false
+	}
+	line := s.command.line
+	if s.program != none && s.found[Pipe].last == line {
+		return true // searchProgram has counted it
+	}
+	if m := decodes().FindIndex(text); m != nil {
+		isCode := s.program == code && quoteAt(text, m[0]) == 0 && !isComment(text) && !s.docs
+		isShown := s.program != none && !isCode && s.isShown(text, m[0], m[1])
+		s.countIf(!isShown && !s.isExample(text[:m[0]], text), Pipe, line)
+		return true
+	}
+	m := pipeToShell().FindIndex(text)
+	if m == nil {
+		return false
+	}
+	isOpen := openAddress(text[m[0]:m[1]]) || bytes.Contains(text[m[0]:], []byte("://")) &&
+		openAddress(text[m[0]:])
+	switch {
+	case m[0] >= 2 && bytes.HasSuffix(bytes.TrimRight(text[:m[0]], " "), []byte("!`")):
+		s.countPlain(Pipe, line) // some clients run it while they load the skill
+	case s.program != none && !s.isShown(text, m[0], m[1]):
+		s.countPlain(Pipe, line)
+	// A program that prints an installer, or prose that names it, speaks to a reader.
+	default:
+		s.countIf(isOpen && !s.isExample(text[:m[0]], text), Pipe, line)
+	}
+	return true
+}
+
+// splits are ways in which shells read a word that a search does not find.
+var splits = []string{"''", `""`, "${IFS}", "$IFS", "$@", "\\"}
+
+// words are commands that a program has no reason to hide.
+var words = []string{"curl", "wget", "bash", "base64", "eval", "python", "nc ", "/bin/sh", "chmod"}
+
+// searchSplit searches a line of a program for a command whose name is split: c""url, w'g'et, cu\rl.
+func (s *Scanner) searchSplit(line []byte) {
+	if s.program != shell || !slices.ContainsFunc(splits,
+		func(text string) bool { return bytes.Contains(line, []byte(text)) }) {
+		return
+	}
+	clean := s.clean[:0]
+	for i := 0; i < len(line); i++ {
+		c := line[i]
+		between := i > 0 && isLetter(line[i-1]) && i+1 < len(line)
+		switch {
+		case between && c == '\\' && isLetter(line[i+1]) && i > 1 && isLetter(line[i-2]):
+		case between && (c == '\'' || c == '"') && line[i+1] == c && i+2 < len(line) && isLetter(line[i+2]):
+			i++
+		case between && c == '$' && bytes.HasPrefix(line[i:], []byte("$@")) && i+2 < len(line) &&
+			isLetter(line[i+2]):
+			i++
+		case c == '$' && bytes.HasPrefix(line[i:], []byte("${IFS}")):
+			clean = append(clean, ' ')
+			i += len("${IFS}") - 1
+		default:
+			clean = append(clean, c)
+		}
+	}
+	s.clean = clean
+	if len(clean) == len(line) {
+		return
+	}
+	isNew := func(word string) bool {
+		return bytes.Count(clean, []byte(word)) > bytes.Count(line, []byte(word))
+	}
+	if slices.ContainsFunc(words, isNew) || bytes.Contains(line, []byte("${IFS}")) &&
+		pipeToShell().Match(clean) {
+		s.countPlain(Pipe, s.line)
+	}
+}
+
+// searchConfig searches a line for an order to change the configuration of an agent. In prose it is what
+// many skills are for; it is plain if it is meant to happen unseen or takes rights, or if a command writes
+// the
+// configuration of all projects of the user.
+func (s *Scanner) searchConfig(line []byte, seen group) {
+	const near = 6 // lines
+	if s.configured > 0 && (s.line > s.configured+near || s.program != none) {
+		s.configured = 0
+	}
+	if seen&configs != 0 && s.spend(line) {
+		if m := configuration().FindIndex(line); m != nil {
+			plain := s.program == none && (stealthy().Match(line) || s.recent.last(2, stealthy().Match) ||
+				s.fence.open() && ofUser().Match(line)) && !s.isExample(line[:m[0]], line)
+			s.countIf(plain, Config, s.line)
+			s.configured = s.line
+			if plain {
+				s.configured = 0
+			}
+			return
+		}
+	}
+	if s.configured > 0 && len(line) > 0 && s.spend(line) && stealthy().Match(line) && !s.isExample(nil,
+		line) {
+		s.countPlain(Config, s.configured)
+		s.configured = 0
+	}
+}
+
+// stealthy matches what turns an order to change a configuration into an attack: that the user is not asked
+// or
+// told, or what takes the question away from later sessions.
+var stealthy = pattern.New(`(?i)\b(?:silently|secretly|quietly)\b|\bwithout (?:asking|telling|informing|` +
+	`notifying|prompting|confirm\w*|` +
+	`mention\w*|the user)|\b(?:do not|don'?t|never|no need to) (?:ask|tell|mention|inform|notify|show|` +
+	`prompt|alert)\b[^.]{0,30}\b` +
+	`(?:user|this|that|it|them|permission|confirmation)\b|\bbypassPermissions\b|` +
+	`dangerously-skip-permissions|` +
+	`"?enableAllProjectMcpServers"?\s*:\s*true|\bANTHROPIC_BASE_URL\b.{0,20}http|"(?:Bash|` +
+	`Shell)\(:?\*\)"|"allow"\s*:\s*\[\s*"(?:Bash|Shell|\*)"|` +
+	`\b(?:before|in) (?:every|each|any|all) (?:future |new |later )?(?:session|response|reply|answer|` +
+	`task|message|commit)s?\b.{0,80}` +
+	`(?:https?://|curl|wget|run |execute|send|upload|fetch)|\|\s*(?:ba|z)?sh\b`)
+
+// ofUser matches a redirection into the configuration of all projects.
+var ofUser = pattern.New(`(?i)(?:>>?|\btee(?:\s+-a)?)\s*["']?(?:~|\$\{?HOME\}?)/\S{0,60}` + configFiles)

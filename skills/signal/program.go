@@ -1,0 +1,430 @@
+package signal
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/skillsd/skillsd/skills/pattern"
+)
+
+// language is the kind of a program, as far as the rules differ.
+type language uint8
+
+const (
+	none  language = iota // not a program
+	shell                 // commands stand in lines
+	code                  // commands stand in strings
+)
+
+var languages = map[string]language{
+	"sh": shell, "bash": shell, "zsh": shell, "ksh": shell, "fish": shell, "command": shell, "ps1": shell,
+	"psm1": shell, "bat": shell, "cmd": shell,
+	"py": code, "pyw": code, "js": code, "mjs": code, "cjs": code, "ts": code, "mts": code, "cts": code,
+	"rb": code,
+	"pl": code, "php": code, "lua": code, "applescript": code, "scpt": code,
+}
+
+// languageOf returns the language of a file by its name, in lower case.
+func languageOf(base string) language {
+	if base == "makefile" || base == "justfile" {
+		return shell
+	}
+	return languages[base[strings.LastIndexByte(base, '.')+1:]]
+}
+
+// interpreterOf returns the language of a file by its first line, which begins with "#!".
+func interpreterOf(line []byte) language {
+	for _, name := range []string{"python", "node", "deno", "bun", "ruby", "perl", "php", "osascript",
+		"lua"} {
+		if bytes.Contains(line, []byte(name)) {
+			return code
+		}
+	}
+	return shell
+}
+
+// taint is where the value of a variable comes from.
+type taint uint8
+
+const (
+	fetched  taint = 1 << iota // it was downloaded or decoded
+	secret                     // a secret of the user
+	settings                   // the name of a file that configures an agent
+	piped                      // a command that runs what it downloads
+)
+
+// tainted is a variable.
+type tainted struct {
+	name string
+	from taint
+}
+
+const maxNames = 32 // of variables, per file
+
+// sources are texts in a value, by what they tell about it.
+var sources = []struct {
+	from  taint
+	texts []string
+}{
+	{fetched, []string{"b64decode", "atob(", "fromhex(", "unhexlify(", "base64_decode",
+		"FromBase64String", "base64 -d",
+		"base64 -D", "base64 --decode", "xxd -r", "openssl enc", "decompress(", "marshal.loads",
+		"rot13", "rot_13",
+		"'base64')", "\"base64\")", "'hex')", "\"hex\")", "fromCharCode", "requests.get(", "urlopen(",
+		"http.get(",
+		"https.get(", "axios.get(", "fetch(", "DownloadString", "$(curl ", "$(wget ", "`curl ", "`wget "}},
+	{secret, []string{".ssh/", ".ssh\"", ".ssh'", "id_rsa", "id_ed25519", ".aws/credentials", ".aws\"",
+		".git-credentials",
+		".netrc", ".npmrc", ".pypirc", ".gnupg", ".kube/config", "Login Data", "login.keychain",
+		"find-generic-password",
+		"wallet.dat", "/etc/shadow", "dict(os.environ)", "os.environ.copy()", "os.environ.items()",
+		"JSON.stringify(process.env)", "$(printenv", "$(env)", ".bash_history", ".zsh_history",
+		"cookies.sqlite", "@.env", "cat .env",
+		"< .env"}},
+	{settings, agentFiles},
+}
+
+// agentFiles are the names of files that configure an agent.
+var agentFiles = []string{"CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md", "SOUL.md", ".cursorrules",
+	".windsurfrules", ".clinerules", "copilot-instructions.md", ".claude/settings", ".gemini/settings",
+	".claude.json",
+	"claude_desktop_config.json", "mcp.json", "mcp_config.json", ".codex/config.toml", ".cursor/rules",
+	".claude/hooks",
+	".claude/commands"}
+
+// searchProgram searches a line of a program for values that come from elsewhere and are run, and for files
+// of the user that are sent or written. It follows variables, so that the steps may be lines apart.
+func (s *Scanner) searchProgram(line []byte) {
+	if s.program == code && (bytes.Count(line, []byte(`"""`))+bytes.Count(line, []byte(`'''`)))%2 == 1 {
+		s.docs = !s.docs
+		return
+	}
+	if s.docs || isComment(line) {
+		return
+	}
+	here := s.taintOf(line)
+	switch {
+	case len(here) == 0:
+	default:
+		s.searchSinks(line, here)
+	}
+	s.connects = s.connects || bytes.Contains(line, []byte(".connect("))
+	// A connection in the place of the input and output of a shell.
+	if s.connects && bytes.Contains(line, []byte("dup2(")) && bytes.Contains(line, []byte("fileno()")) ||
+		s.connects && bytes.Contains(line, []byte("pty.spawn(")) || bytes.Contains(line,
+		[]byte(".pipe(sh.stdin")) {
+		s.countPlain(Pipe, s.line)
+	}
+	s.searchSplit(line)
+	s.assign(line)
+	if s.program == shell {
+		s.copies(line, here)
+	}
+}
+
+// isComment reports whether a line is nothing but a comment.
+func isComment(line []byte) bool {
+	text := bytes.TrimLeft(line, " \t")
+	for _, mark := range []string{"#", "//", "/*", "* ", "*/", "--", "::", "REM ", "rem "} {
+		if bytes.HasPrefix(text, []byte(mark)) {
+			return true
+		}
+	}
+	return false
+}
+
+// sourcePairs has the first two bytes of each text in sources: most lines have none of them.
+var sourcePairs = sync.OnceValue(func() *[1 << 16]bool {
+	pairs := new([1 << 16]bool)
+	for _, source := range sources {
+		for _, text := range source.texts {
+			pairs[int(text[0])<<8|int(text[1])] = true
+		}
+	}
+	return pairs
+})
+
+func mayHaveSource(line []byte) bool {
+	pairs := sourcePairs()
+	for i := 1; i < len(line); i++ {
+		if pairs[int(line[i-1])<<8|int(line[i])] {
+			return true
+		}
+	}
+	return false
+}
+
+// taintOf returns the tainted values in a line: literal ones, whose name is empty, and variables.
+func (s *Scanner) taintOf(line []byte) (here []tainted) {
+	for _, source := range sources {
+		if !mayHaveSource(line) {
+			break
+		}
+		if slices.ContainsFunc(source.texts, func(text string) bool {
+			return bytes.Contains(line,
+				[]byte(text))
+		}) {
+			here = append(here, tainted{from: source.from})
+		}
+	}
+	for _, known := range s.names {
+		if bytes.Contains(line, []byte(known.name)) && hasWord(line, []byte(known.name)) {
+			here = append(here, known)
+		}
+	}
+	return here
+}
+
+// assign records the variable that a line assigns a tainted value to.
+func (s *Scanner) assign(line []byte) {
+	name, value := assignment(line)
+	if len(name) == 0 || len(s.names) == maxNames {
+		return
+	}
+	from := taint(0)
+	for _, t := range s.taintOf(value) {
+		if t.name != string(name) {
+			from |= t.from
+		}
+	}
+	if bytes.Contains(value, []byte("curl ")) || bytes.Contains(value, []byte("wget ")) {
+		if i := bytes.IndexAny(value, "\"'"); i >= 0 && pipeToShell().Match(value) && s.spend(value) &&
+			len(bytes.Fields(value[i+1:])) > 0 && isFetcher(bytes.Fields(value[i+1:])[0]) {
+			from |= piped
+		}
+	}
+	if from == 0 {
+		return
+	}
+	at := slices.IndexFunc(s.names, func(t tainted) bool { return t.name == string(name) })
+	if at < 0 {
+		s.names = append(s.names, tainted{name: string(name)})
+		at = len(s.names) - 1
+	}
+	s.names[at].from |= from
+}
+
+// copies records the temporary files that a command makes of a secret.
+func (s *Scanner) copies(line []byte, here []tainted) {
+	if !slices.ContainsFunc(here, func(t tainted) bool { return t.from&secret != 0 }) {
+		return
+	}
+	for word := range bytes.FieldsSeq(line) {
+		word = bytes.Trim(word, "\"';&|)>")
+		if bytes.HasPrefix(word, []byte("/tmp/")) && len(s.names) < maxNames {
+			s.names = append(s.names, tainted{string(word), secret})
+		}
+	}
+}
+
+func isFetcher(word []byte) bool {
+	return bytes.Equal(word, []byte("curl")) || bytes.Equal(word, []byte("wget")) || bytes.Equal(word,
+		[]byte("sudo"))
+}
+
+// assignment splits a line "name = value", in any of the languages, or "with value as name:".
+func assignment(line []byte) (name, value []byte) {
+	if from, to, ok := bytes.Cut(line, []byte(" as ")); ok && bytes.Contains(from, []byte("with ")) {
+		return bytes.TrimRight(bytes.TrimSpace(to), ":"), from
+	}
+	at := bytes.IndexByte(line, '=')
+	const longest = 80 // bytes before the sign
+	if at <= 0 || at > longest || at+1 == len(line) || line[at+1] == '=' ||
+		bytes.IndexByte([]byte("!<>="), line[at-1]) >= 0 {
+		return nil, nil
+	}
+	left := bytes.TrimRight(line[:at], " \t+:")
+	if typed, _, ok := bytes.Cut(left, []byte(":")); ok {
+		left = typed // x: string = …
+	}
+	fields := bytes.Fields(left)
+	if len(fields) == 0 {
+		return nil, nil
+	}
+	name = bytes.TrimLeft(fields[len(fields)-1], "$@({[")
+	if len(name) == 0 || len(name) > 60 || !isLetter(name[0]) && name[0] != '_' ||
+		slices.ContainsFunc(name, func(c byte) bool { return !isWord(c) }) {
+		return nil, nil
+	}
+	return name, line[at+1:]
+}
+
+// searchSinks decides about a line with tainted values.
+func (s *Scanner) searchSinks(line []byte, here []tainted) {
+	from := taint(0)
+	for _, t := range here {
+		from |= t.from
+	}
+	if !s.spend(line) {
+		return
+	}
+	switch {
+	case from&(fetched|piped) != 0 && s.isRunOf(line, here):
+		if s.found[Pipe].last != s.line {
+			s.countPlain(Pipe, s.line)
+		}
+	case from&secret != 0 && sends().Match(line) && !s.isPrinted(line):
+		s.countPlain(Phrase, s.line)
+	case from&settings != 0 && (writes().Match(line) || s.isRedirected(line)) && !s.isPrinted(line):
+		s.countPlain(Config, s.line)
+	}
+}
+
+// isPrinted reports whether a line prints its text.
+func (s *Scanner) isPrinted(line []byte) bool {
+	text := bytes.TrimLeft(line, " \t")
+	return prints().Match(text) && !bytes.ContainsAny(text, "|>")
+}
+
+// Expressions that match what runs a text as a program; the text follows, or precedes a pipe.
+var (
+	shellRuns = pattern.New("(?:^|[\\s;&|(])(?:eval|source|\\.)\\s+|\\b(?:ba|z|da|k)?sh\\s+-c\\b|" +
+		"(?i:\\b(?:iex|Invoke-Expression)\\b)|" +
+		"\\|\\s*(?:sudo\\s+)?(?:ba|z|da|k)?sh\\b|\\b(?:ba|z|da|k)?sh\\s+<<<\\s*")
+	codeRuns = pattern.New("(?i)(?:^|[^.\\w])(?:eval|exec|Function|compile|execfile|loadstring|" +
+		"instance_eval|class_eval)\\s*\\(\\s*|" +
+		"\\bvm\\.run\\w*\\(|\\b(?:os\\.)?(?:system|popen|execSync|shell_exec|passthru|" +
+		"proc_open)\\s*\\(\\s*|\\bchild_process\\b.*\\bexec\\w*\\(|" +
+		"\\b(?:ba|z|da|k)?sh\\b[\"']?,?\\s*[\"']?-c\\b|\\|\\s*(?:ba|z)?sh\\b|" +
+		"\\bsubprocess\\.\\w+\\(\\s*|(?:^|[^.\\w]|cp\\.|child_process\\.)(?:exec|spawn)(?:Sync)?\\(\\s*")
+)
+
+// isRunOf reports whether a line runs one of the tainted values in it: the value follows what runs it, or a
+// pipe leads there.
+func (s *Scanner) isRunOf(line []byte, here []tainted) bool {
+	runs := shellRuns
+	if s.program == code {
+		runs = codeRuns
+	}
+	for _, m := range runs().FindAllIndex(line, -1) {
+		rest, call := line[m[1]:], bytes.ToLower(line[m[0]:m[1]])
+		isPipe := bytes.IndexByte(call, '|') >= 0
+		if isPipe {
+			rest = line[:m[0]]
+		}
+		// A list of arguments is a program with arguments, not a text that is run.
+		isCall := bytes.Contains(call, []byte("subprocess")) || bytes.Contains(call, []byte("spawn"))
+		for _, t := range here {
+			if t.from&(fetched|piped) == 0 {
+				continue
+			}
+			if t.name == "" {
+				if s.program == shell && !bytes.Contains(call, []byte("eval")) &&
+					!bytes.Contains(call, []byte("-c")) && !bytes.Contains(call, []byte("iex")) {
+					continue
+				}
+				// searchPipe decides about a command with all parts.
+				if isPipe || isCall {
+					continue
+				}
+				if len(s.taintOf(rest)) > 0 {
+					return true
+				}
+				continue
+			}
+			if isCall && !bytes.Contains(line, []byte("shell=True")) && !bytes.Contains(line, []byte("-c")) {
+				continue
+			}
+			if hasWord(rest, []byte(t.name)) {
+				if !isPipe && s.program == shell {
+					// "eval x=$name" and "source dir/$name" do not run the value itself.
+					first, _, _ := bytes.Cut(bytes.TrimLeft(rest, " \t\"'"), []byte(" "))
+					if !bytes.HasPrefix(first, []byte("$")) {
+						continue
+					}
+				}
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sends matches what sends data to another machine.
+var sends = pattern.New(`(?i)\bcurl\b.*\s(?:-d|-F|-T|--data\S*|--form|--upload-file|-X\s*POST)\b|` +
+	`\bwget\b.*--post|` +
+	`\brequests\.(?:post|put)\(|\burlopen\(|\bfetch\(|\baxios\b|\bhttps?\.request\(|\bhttpx\.(?:post|` +
+	`put)\(|` +
+	`\bInvoke-(?:RestMethod|WebRequest)\b|\birm\b|\biwr\b|\bnc(?:at)?\s+\S|/dev/tcp/|\.send(?:all)?\(|` +
+	`\bscp\s|\brsync\s|` +
+	`\bsendmail\b|\bapi\.telegram\.org\b|\bdiscord(?:app)?\.com/api/webhooks\b|\bnslookup\b|\bdig\s`)
+
+// writes matches what writes a file.
+var writes = pattern.New(`(?i)\|\s*(?:sudo\s+)?tee\b|\.write(?:_text|_bytes|lines)?\(|\b(?:write|` +
+	`append)File(?:Sync)?\(|` +
+	`\bopen\([^)]*,\s*(?:mode\s*=\s*)?["'](?:[wax]|r\+)|\bdump\(|\b(?:Set|Add)-Content\b|\bOut-File\b|` +
+	`\bsed\s+-i|` +
+	`(?:^|[\s;&|])(?:cp|mv|install|ln)\s|\bshutil\.\w+\(|\b(?:copy|rename)(?:File)?(?:Sync)?\(|` +
+	`\bfile_put_contents\(|` +
+	`\bBun\.write\(|\bwriteTextFile`)
+
+// redirection matches the name of a file into which a shell writes.
+var redirection = pattern.New(`(?:^|[^=<>&2-9-])>>?\s*("[^"]*"|'[^']*'|[^\s;&|)]+)`)
+
+// isRedirected reports whether a shell writes into a file that configures an agent.
+func (s *Scanner) isRedirected(line []byte) bool {
+	if s.program != shell {
+		return false
+	}
+	for _, m := range redirection().FindAllSubmatch(line, -1) {
+		if slices.ContainsFunc(s.taintOf(m[1]), func(t tainted) bool { return t.from&settings != 0 }) {
+			return true
+		}
+	}
+	return false
+}
+
+// prints matches a statement that prints a text.
+var prints = pattern.New(`(?i)^(?:[\w.]+\s*(?:&&|\|\|)\s*)*(?:echo|printf|print|puts|say|log\w*|warn\w*|` +
+	`err\w*|fail|die|info|fatal|` +
+	`hint|usage|abort|ok|note|cat\s*<<|write-(?:host|output|error|warning)|console\.\w+|logg?er?\.\w+|` +
+	`sys\.std\w+\.write|` +
+	`process\.std\w+\.write|throw|raise|(?:\w+\.)?(?:append|add|push|extend|printf?|fail|error|warn\w*|` +
+	`log\w*))\b`)
+
+// isShown reports whether the text of a program between from and to is only shown to a user: a comment, a
+// string that is printed, or, in a language with strings, one that is a sentence or is not run.
+func (s *Scanner) isShown(text []byte, from, to int) bool {
+	if s.program == none {
+		return true
+	}
+	if isComment(text) || s.docs {
+		return true
+	}
+	mark := bytes.IndexByte(text[:from], '#')
+	if s.program == shell && mark > 0 && text[mark-1] == ' ' && quoteAt(text, mark) == 0 {
+		return true
+	}
+	quote := quoteAt(text, from)
+	isInside := quote != 0 && bytes.IndexByte(text[from:to], quote) < 0
+	if s.program == shell {
+		start := bytes.TrimLeft(text[:from], " \t")
+		if at := bytes.LastIndexAny(text[:from], ";|&{("); at >= 0 && quoteAt(text, at) == 0 {
+			start = bytes.TrimLeft(text[at+1:from], " \t")
+		}
+		_, value := assignment(text[:from])
+		isSentence := speaks().Match(start) && !bytes.Contains(start, []byte(" -c")) &&
+			!bytes.HasPrefix(start, []byte("ssh "))
+		return isInside && (isSentence || prints().Match(start) || len(bytes.Fields(bytes.Trim(value,
+			" \t\"'"))) > 0)
+	}
+	if !isInside && quote != 0 || calls().Match(text[:from]) {
+		return false
+	}
+	// The arguments of a call may be in the next lines.
+	isOpenCall := func(line []byte) bool {
+		line = bytes.TrimRight(line, " \t\r")
+		return len(line) > 0 && bytes.IndexByte([]byte("([{,"), line[len(line)-1]) >= 0 && calls().Match(line)
+	}
+	return !s.recent.last(2, isOpenCall)
+}
+
+// speaks matches the beginning of a string that says what to do.
+var speaks = pattern.New(`(?i)["'][^"'$;|&]*\b(?:install|run|try|hint|usage|use|with|via|see)\b[^"';|&]*$`)
+
+// calls matches a call that starts a program.
+var calls = pattern.New(`(?i)\b(?:system|popen|exec\w*|spawn\w*|shell_exec|passthru|check_output|` +
+	`check_call|getoutput|` +
+	`subprocess\.\w+|child_process\.\w+|run_command|sh)\s*\(|\bdo shell script\b|\$` + "`")

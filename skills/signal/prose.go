@@ -1,0 +1,136 @@
+package signal
+
+import (
+	"bytes"
+
+	"github.com/skillsd/skillsd/skills/pattern"
+)
+
+// maxRecent is the number of lines before the current one that can show that it is an example.
+const maxRecent = 6
+
+// recent holds the beginnings of the last lines, and the last heading.
+type recent struct {
+	lines   [maxRecent][]byte
+	next    int
+	heading []byte
+}
+
+const maxKept = 300 // bytes of a line
+
+// add adds a line, whose number of bytes is not bounded.
+func (r *recent) add(line []byte, heading bool) {
+	line = line[:min(len(line), maxKept)]
+	r.lines[r.next] = append(r.lines[r.next][:0], line...)
+	r.next = (r.next + 1) % maxRecent
+	if heading {
+		r.heading = append(r.heading[:0], line...)
+	}
+}
+
+// reset forgets all lines, and keeps their memory.
+func (r *recent) reset() {
+	for n := range r.lines {
+		r.lines[n] = r.lines[n][:0]
+	}
+	r.heading = r.heading[:0]
+}
+
+// last reports whether is is true for one of the last n lines.
+func (r *recent) last(n int, is func([]byte) bool) bool {
+	for back := 1; back <= n; back++ {
+		if is(r.lines[(r.next-back+maxRecent)%maxRecent]) {
+			return true
+		}
+	}
+	return false
+}
+
+// isHeading reports whether a line of Markdown is a heading.
+func isHeading(line []byte) bool {
+	return len(line) > 1 && line[0] == '#' && (line[1] == '#' || line[1] == ' ')
+}
+
+// lesson matches words of a text that teaches about attacks. Only near such words, and only in code, lists,
+// tables and quotes, a text is taken for an example: words like "never" are near every order.
+var lesson = pattern.New(`(?i)\b(?:attack(?:s|er|ers|ing)?|malicious\w*|vulnerab\w+|exploit\w*|payloads?|` +
+	`insecure\w*|` +
+	`suspicious\w*|red flags?|anti-?patterns?|threats?|(?:prompt|command|code|shell) injections?|` +
+	`injection\w*|` +
+	`jailbreaks?|phishing|backdoors?|adversar\w+|untrusted|(?:security|skill) (?:review|audit|scan|` +
+	`scanner)\w*|` +
+	`red team\w*|pen(?:etration )?-?test\w*|obfuscat\w+|exfiltrat\w+|malware|bad (?:example|practice)s?|` +
+	`(?:wrong|bad|unsafe|dangerous|vulnerable|insecure)\s*:|detect(?:s|ed|ing|ion)?)\b|❌|🚫`)
+
+// refusal matches the words directly before a phrase or a command that turn it into its contrary, or into
+// something that is only spoken about.
+var refusal = pattern.New("(?i)(?:\\b(?:never|do(?:es)? not|don'?t|doesn'?t|must not|mustn'?t|should not|" +
+	"shouldn'?t|" +
+	"cannot|can'?t|won'?t|not|no|nor|neither|rather than|instead of|without|avoid\\w*|refus\\w+|" +
+	"prevent\\w*|" +
+	"detect\\w*|reject\\w*|block\\w*|forbid\\w*|prohibit\\w*|(?:attempt|try|trie)\\w* to|convinced?|" +
+	"trick\\w*|" +
+	"attackers?|malicious\\w*|such as|e\\.g\\.|(?:text|phrases?|strings?|messages?) like)\\b" +
+	"(?:[\\s*_\"'`(]+[\\w-]+){0,4})[\\s*_\"'`(:]*$")
+
+// isRefused reports whether the text before a match turns it into its contrary.
+func isRefused(before []byte) bool { return refusal().Match(before[max(0, len(before)-200):]) }
+
+// isExample reports whether the text of a line after before is one that is only spoken of: it is
+// refused, or stands in an example of an attack.
+func (s *Scanner) isExample(before, line []byte) bool {
+	const near = 4 // lines
+	isLesson := func(text []byte) bool { return s.spend(text) && lesson().Match(text) }
+	return isRefused(before) || isLesson(before) || inCode(before) && isLesson(line) ||
+		s.isSetOff(before) && (isLesson(s.recent.heading) || s.recent.last(near, isLesson))
+}
+
+// isSetOff reports whether the line after before is code, an item, a row or a quotation.
+func (s *Scanner) isSetOff(before []byte) bool {
+	return s.item || s.program != none || s.fence.open() || inCode(before) || quoteAt(before,
+		len(before)) != 0
+}
+
+// isItem reports whether a line of Markdown is an item, a row or a quotation.
+func isItem(line []byte) bool {
+	start := bytes.TrimLeft(line, " \t")
+	return len(start) > 0 && bytes.IndexByte([]byte("-*+>|0123456789"), start[0]) >= 0
+}
+
+// quoteAt returns the quotation mark that is open at text[at], or 0.
+func quoteAt(text []byte, at int) byte {
+	open := byte(0)
+	for i := 0; i < at; i++ {
+		switch c := text[i]; {
+		case c == '\\':
+			i++
+		case open == 0 && (c == '"' || c == '\'' || c == '`'):
+			// An apostrophe within a word is no quotation mark.
+			if c != '\'' || i == 0 || !isLetter(text[i-1]) {
+				open = c
+			}
+		case c == open:
+			open = 0
+		}
+	}
+	return open
+}
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+
+func isWord(c byte) bool { return isLetter(c) || c == '_' || '0' <= c && c <= '9' }
+
+// hasWord reports whether a text contains a name that is no part of a longer one.
+func hasWord(text, name []byte) bool {
+	for from := 0; ; {
+		i := bytes.Index(text[from:], name)
+		if i < 0 {
+			return false
+		}
+		at, end := from+i, from+i+len(name)
+		if (at == 0 || !isWord(text[at-1])) && (end == len(text) || !isWord(text[end])) {
+			return true
+		}
+		from = end
+	}
+}
