@@ -76,7 +76,7 @@ SINGLE = ^cmd/skillsd$$|^cmd/skillsd/report$$|^sandbox/detect$$|test$$
 RACING = $(shell grep -rlE --include='*.go' --exclude='*_test.go' '$(SHARED)' $(CODE) | xargs -n 1 dirname | \
 	sort -u | grep -vE '$(SINGLE)' | sed 's,^,./,')
 UNITS  = $(shell go list ./... | grep -v /e2e | sed "s,^$$(go list -m),.,")
-LONG   = ^Test(Native|Sources)$$|^TestHostile(Archives|Depth|Files|Frontmatter|Links|Manifest|Many|Names)
+LONG   = ^Test(Native|NativeSampled|Sources)$$|^TestHostile(Archives|Depth|Files|Frontmatter|Links|Manifest|Many|Names)
 LONGS  = ./sandbox/native ./skills ./skills/install
 
 # UNITFLAGS are more flags of go test. Vet has a target of its own.

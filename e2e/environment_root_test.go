@@ -71,7 +71,8 @@ func makeRoot(dir string, managers []string) error {
 			case err != nil:
 				return err
 			case entry.IsDir():
-				for _, large := range []string{"test", "tests", "idlelib", "lib2to3", "ensurepip", "dist-packages", "site-packages"} {
+				for _, large := range []string{"test", "tests", "idlelib", "lib2to3", "ensurepip", "dist-packages", "site-packages",
+					"__pycache__", "tkinter", "turtledemo", "pydoc_data"} {
 					if name == large || strings.HasPrefix(name, "config-") {
 						return fs.SkipDir
 					}
