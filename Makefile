@@ -27,7 +27,7 @@ RELEASE     = bin/release
 RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
 .PHONY: install install-sigstore man screens clients cf-harness release release-check
-.PHONY: build demo cluster-demo chaos nightly test unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak suites conformance check lint vet vuln
+.PHONY: build demo cluster-demo chaos nightly test unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak suites conformance check lint vet systems vuln
 
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
 # millisecond.
@@ -62,10 +62,10 @@ test:
 
 # Tests that take long, on every backend that works here, with more of each: for an hour or two of the night.
 nightly:
-	SKILLSD_NIGHTLY=1 FUZZTIME=30s e2e/parts race e2e fuzz sandbox-cases conformance load chaos
+	SKILLSD_NIGHTLY=1 FUZZTIME=30s e2e/parts systems race e2e fuzz sandbox-cases conformance load chaos
 
 # Without cgo where nothing needs it: what one of these has built, the others do not build again.
-e2e fuzz sandbox-cases conformance lint vet vuln: export CGO_ENABLED = 0
+e2e fuzz sandbox-cases conformance lint vet systems vuln: export CGO_ENABLED = 0
 
 # The race detector watches packages whose code starts goroutines or has locks. In the others it finds nothing, slowly.
 # SINGLE have one goroutine for signals or a terminal, or are kits of tests. LONG are suites and attacks
@@ -206,6 +206,9 @@ lint:
 
 vet:
 	go vet ./...
+
+# Whether it compiles for the other systems; for every change, TestSystems of e2e looks at its types alone.
+systems:
 	GOOS=darwin go vet ./... && GOOS=darwin go build ./cmd/...
 	GOOS=windows go vet ./... && GOOS=windows go build ./cmd/...
 
