@@ -76,8 +76,13 @@ SINGLE = ^cmd/skillsd$$|^cmd/skillsd/report$$|^sandbox/detect$$|test$$
 RACING = $(shell grep -rlE --include='*.go' --exclude='*_test.go' '$(SHARED)' $(CODE) | xargs -n 1 dirname | \
 	sort -u | grep -vE '$(SINGLE)' | sed 's,^,./,')
 UNITS  = $(shell go list ./... | grep -v /e2e | sed "s,^$$(go list -m),.,")
-LONG   = ^Test(Native|NativeSampled|Sources)$$|^TestHostile(Archives|Depth|Files|Frontmatter|Links|Manifest|Many|Names)
-LONGS  = ./sandbox/native ./skills ./skills/install
+LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./mcpserver/session \
+	./provenance/filestore ./provenance/jetstream
+LONG   = Native NativeSampled TarballRefused Sources CacheOfHostileModules SecretsOfScripts Moved RecallLong \
+	EqualRegistriesAreStoredOnce ManyOutputsMakeRoom MemoryOfLongSession ViewsGrow HostileArchives HostileDepth \
+	HostileFiles HostileFrontmatterOfAll HostileLinks HostileManifest HostileManyDirectories HostileManyFiles HostileNames
+space := $(subst ,, )
+NAMES  = ^Test($(subst $(space),|,$(strip $(LONG))))$$
 
 # UNITFLAGS are more flags of go test. Vet has a target of its own.
 GOTEST = go test -vet=off -timeout=30m -shuffle=on $(UNITFLAGS)
@@ -88,8 +93,8 @@ unit:
 	else \
 	echo "$(GOTEST) # every package but e2e, with -race where goroutines are started"; \
 	CGO_ENABLED=0 $(GOTEST) $(filter-out $(RACING),$(UNITS)) && \
-	CGO_ENABLED=0 $(GOTEST) -run='$(LONG)' $(LONGS) && \
-	$(GOTEST) -race -skip='$(LONG)' $(RACING); \
+	CGO_ENABLED=0 $(GOTEST) -run='$(NAMES)' $(LONGS) && \
+	$(GOTEST) -race -skip='$(NAMES)' $(RACING); \
 	fi
 
 race:
