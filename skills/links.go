@@ -83,7 +83,8 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 		return nil, nil, err
 	}
 	if !within(base, target) {
-		at := slices.IndexFunc(s.allowed, func(dir string) bool { return within(dir, target) })
+		allowed := append(slices.Clip(s.allowed), sharedSkills(base)...)
+		at := slices.IndexFunc(allowed, func(dir string) bool { return within(dir, target) })
 		if at < 0 {
 			s.note(Warning, CodeOutsideRoot, l.path,
 				"the link %q leads out of its root and of every allowed root; "+
@@ -91,7 +92,7 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 				filepath.Join(l.area.root.Dir, filepath.FromSlash(l.dir)))
 			return nil, nil, nil
 		}
-		base = s.allowed[at]
+		base = allowed[at]
 	}
 	rel := cmp.Or(strings.Trim(filepath.ToSlash(target[len(base):]), "/"), ".")
 	top, err := openBase(base)
@@ -109,6 +110,22 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 	return &area{root: l.area.root, path: l.path, dir: l.dir, place: place{base: base, rel: rel},
 		depth:  l.depth,
 		linked: true}, below, nil
+}
+
+// sharedSkills returns the directory from which installers link skills into the root at a directory with links
+// resolved: PROJECT/.agents/skills for PROJECT/.claude/skills. Both belong to the project, or to the home
+// directory of the user, so no option is needed.
+func sharedSkills(root string) []string {
+	client := filepath.Dir(root)
+	if filepath.Base(root) != "skills" || !strings.HasPrefix(filepath.Base(client), ".") {
+		return nil
+	}
+	shared := filepath.Join(filepath.Dir(client), ".agents", "skills")
+	// A link there may lead anywhere.
+	if real, err := filepath.EvalSymlinks(shared); err != nil || real != shared {
+		return nil
+	}
+	return []string{shared}
 }
 
 // hasWalked reports whether an earlier walk included a real directory. Directories below ignored names were

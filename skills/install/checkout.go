@@ -73,6 +73,9 @@ func (r *repository) checkout(
 		}
 		return nil
 	})
+	if err == nil {
+		notes, err = c.takeTargets(files)
+	}
 	for _, reason := range []string{reasonSubmodule, reasonName, reasonLink, reasonLarge, reasonLFS} {
 		if paths := c.left[reason]; len(paths) > 0 {
 			first := fmt.Sprintf("%q", clip(paths[0]))
