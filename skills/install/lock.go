@@ -137,6 +137,16 @@ func (l *Lock) Find(name string) *Entry {
 	return l.Skills[at]
 }
 
+// like returns the entry with a name, regardless of case, or nil.
+func (l *Lock) like(name string) *Entry {
+	for _, e := range l.Skills {
+		if strings.EqualFold(e.Name, name) {
+			return e
+		}
+	}
+	return nil
+}
+
 // clash returns the entry with a name that cannot be used beside another, see clashes, or nil.
 func (l *Lock) clash(name string) *Entry {
 	for _, e := range l.Skills {

@@ -215,3 +215,29 @@ func TestEarlierLock(t *testing.T) {
 		t.Errorf("alpha = %+v, beta = %+v", alpha, beta)
 	}
 }
+
+// A skill whose directory would lie in that of another skill is in no lock file, and is not synced beside it.
+func TestGroupsAndSkills(t *testing.T) {
+	source := write(t, t.TempDir(), map[string]string{"plugin.json": `{"name":"x"}`, "skills/a/SKILL.md": skillText("a")})
+	there, here := newMachine(t), newMachine(t)
+	there.install(Request{Source: source, Plugin: "x"})
+	here.install(Request{Source: write(t, t.TempDir(), map[string]string{"x/SKILL.md": skillText("x")})})
+	i := here.open()
+	_, err := synced(t.Context(), i, Sync{Lock: there.open().Lock()})
+	if err == nil || !strings.Contains(err.Error(), "x/a cannot be installed beside x") {
+		t.Errorf("sync = %v", err)
+	}
+	both := &Lock{Skills: slices.Concat(i.Lock().Skills, there.open().Lock().Skills)}
+	if _, err := ParseLock(both.Encode()); err == nil || !strings.Contains(err.Error(), "x is the name of a skill and of a group") {
+		t.Errorf("ParseLock = %v", err)
+	}
+	if err := apply(t.Context(), i, Request{Source: source, Plugin: "x"}); err == nil {
+		t.Error("x/a is installed beside x")
+	}
+	// A group is synced, and repaired, as other skills are.
+	third := newMachine(t).open()
+	if _, err := synced(t.Context(), third, Sync{Lock: there.open().Lock()}); err != nil {
+		t.Fatal(err)
+	}
+	verified(t, third)
+}

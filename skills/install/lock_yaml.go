@@ -152,7 +152,7 @@ func ParseLock(data []byte) (lock *Lock, err error) {
 			clip(file.Version.Value), lockVersion))
 	}
 	lock = &Lock{}
-	seen := map[string]bool{}
+	seen, groups := map[string]bool{}, map[string]*yaml.Node{}
 	for _, row := range file.Skills.Content {
 		entry := &Entry{}
 		err := row.Decode(entry)
@@ -163,11 +163,20 @@ func ParseLock(data []byte) (lock *Lock, err error) {
 		if err != nil {
 			return nil, at(row, err)
 		}
-		if seen[strings.ToLower(entry.Name)] {
+		name := strings.ToLower(entry.Name)
+		if seen[name] {
 			return nil, at(row, fmt.Errorf("duplicate name %s", entry.Name))
 		}
-		seen[strings.ToLower(entry.Name)] = true
+		seen[name] = true
+		if group, _, grouped := strings.Cut(name, "/"); grouped {
+			groups[group] = row
+		}
 		lock.Skills = append(lock.Skills, entry)
+	}
+	for group, row := range groups {
+		if seen[group] {
+			return nil, at(row, fmt.Errorf("%s is the name of a skill and of a group of skills", group))
+		}
 	}
 	return lock.with(nil), nil
 }

@@ -262,7 +262,7 @@ func (p *Plan) AssessAll(ctx context.Context, s Sync) (rows []Change, err error)
 	entries := slices.Clone(want.Skills)
 	for n, e := range entries {
 		if s.Lock != nil {
-			e = e.foreign(p.i.lock.clash(e.Name), s.TrustAccepted)
+			e = e.foreign(p.i.lock.like(e.Name), s.TrustAccepted)
 			entries[n] = e
 		}
 		trees := map[string]digest.Digest{"place": e.Tree}

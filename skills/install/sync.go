@@ -46,13 +46,18 @@ func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 	return i.newPlan(func(p *Plan) error {
 		for _, e := range want.Skills {
 			if s.Lock != nil {
-				e = e.foreign(i.lock.clash(e.Name), s.TrustAccepted)
+				e = e.foreign(i.lock.like(e.Name), s.TrustAccepted)
 			}
 			// Checked before anything is compared, so that the plan of such a lock file is never shown.
-			if err := e.startsProgram(i.lock.clash(e.Name)); s.Lock != nil && err != nil {
+			if err := e.startsProgram(i.lock.like(e.Name)); s.Lock != nil && err != nil {
 				return err
 			}
-			c := Change{Name: e.Name, Before: i.lock.clash(e.Name), After: e}
+			c := Change{Name: e.Name, Before: i.lock.like(e.Name), After: e}
+			// The directory of one skill must not be made in the directory of another.
+			if other := i.lock.clash(e.Name); other != nil && c.Before == nil {
+				return refuse("`skillsd remove "+other.Name+"` first",
+					"%s cannot be installed beside %s", e.Name, other.Name)
+			}
 			if err := i.compare(ctx, &c); err != nil {
 				return err
 			}
@@ -67,7 +72,7 @@ func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 			p.Changes = append(p.Changes, c)
 		}
 		for _, e := range i.lock.Skills {
-			if s.Exact && want.clash(e.Name) == nil {
+			if s.Exact && want.like(e.Name) == nil {
 				const what = "is installed and not in the lock file"
 				p.Changes = append(p.Changes, Change{Name: e.Name, Before: e, What: what})
 			}
