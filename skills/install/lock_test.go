@@ -222,12 +222,12 @@ func TestGroupsAndSkills(t *testing.T) {
 	there, here := newMachine(t), newMachine(t)
 	there.install(Request{Source: source, Plugin: "x"})
 	here.install(Request{Source: write(t, t.TempDir(), map[string]string{"x/SKILL.md": skillText("x")})})
-	i := here.open()
-	_, err := synced(t.Context(), i, Sync{Lock: there.open().Lock()})
+	i, lock := here.open(), there.open().Lock()
+	_, err := synced(t.Context(), i, Sync{Lock: lock})
 	if err == nil || !strings.Contains(err.Error(), "x/a cannot be installed beside x") {
 		t.Errorf("sync = %v", err)
 	}
-	both := &Lock{Skills: slices.Concat(i.Lock().Skills, there.open().Lock().Skills)}
+	both := &Lock{Skills: slices.Concat(i.Lock().Skills, lock.Skills)}
 	if _, err := ParseLock(both.Encode()); err == nil || !strings.Contains(err.Error(), "x is the name of a skill and of a group") {
 		t.Errorf("ParseLock = %v", err)
 	}
@@ -236,7 +236,7 @@ func TestGroupsAndSkills(t *testing.T) {
 	}
 	// A group is synced, and repaired, as other skills are.
 	third := newMachine(t).open()
-	if _, err := synced(t.Context(), third, Sync{Lock: there.open().Lock()}); err != nil {
+	if _, err := synced(t.Context(), third, Sync{Lock: lock}); err != nil {
 		t.Fatal(err)
 	}
 	verified(t, third)
