@@ -3,6 +3,7 @@ package skills
 import (
 	"io/fs"
 	"slices"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 
@@ -22,6 +23,9 @@ type Outline struct {
 	Lead        string        `json:"lead,omitempty"`
 }
 
+// maxOutlined is the maximum length of a Lead in an outline, in bytes.
+const maxOutlined = 500
+
 // Outline returns the outlines of all skills that models may see.
 func (s *Snapshot) Outline() []Outline {
 	all := make([]Outline, 0, len(s.Skills))
@@ -32,7 +36,7 @@ func (s *Snapshot) Outline() []Outline {
 		}
 		f := &sk.Frontmatter
 		all = append(all, Outline{sk.Path, slices.IndexFunc(s.Roots, of), sk.File, sk.Digest, f.Name,
-			f.Description, f.WhenToUse, f.Tags, sk.Lead})
+			f.Description, f.WhenToUse, f.Tags, strings.ToValidUTF8(sk.Lead[:min(len(sk.Lead), maxOutlined)], "")})
 	}
 	return all
 }

@@ -37,7 +37,7 @@ import (
 const (
 	MaxSkillFile = 1 << 20  // of a SKILL.md
 	MaxFile      = 64 << 20 // of any other file of a skill
-	MaxLead      = 500      // of the beginning of the instructions, as kept by a scan
+	MaxLead      = 3_000    // of the beginning of the instructions, as kept by a scan
 )
 
 // Frontmatter is the YAML block of a SKILL.md.

@@ -6,11 +6,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/skillsd/skillsd/skills"
 )
 
-// The searched fields of a skill.
+// The searched fields of a skill. The instructions are a list of their own, since their many words would cost
+// the others places.
 const (
 	fieldName = iota
 	fieldPath
@@ -18,12 +20,14 @@ const (
 	fieldDescription
 	fieldWhen
 	fieldLead
+	fieldText // of the second list
 	fields
 )
 
 // Limits on the searched text of a skill, so that one skill cannot fill the index.
 const (
 	maxField   = 4 << 10 // bytes of each field
+	maxLead    = 500     // bytes of the beginning of the instructions among the fields
 	maxOfSkill = 1_024   // distinct terms, in the order of the fields
 )
 
@@ -31,9 +35,9 @@ const (
 const saturation = 1.2
 
 var (
-	// In the order name, path, tags, description, when, lead.
-	fieldWeight = [fields]float32{5, 2.5, 3, 1, 1, 0.3}
-	lengthCost  = [fields]float32{0.6, 0.3, 0.3, 0.6, 0.6, 0.6}
+	// In the order name, path, tags, description, when, lead, text.
+	fieldWeight = [fields]float32{5, 2.5, 3, 1, 1, 0.3, 1}
+	lengthCost  = [fields]float32{0.6, 0.3, 0.3, 0.6, 0.6, 0.6, 0.6}
 )
 
 // A whole word has twice the frequency of a part of a compound.
@@ -56,62 +60,118 @@ func New(all []*skills.Skill) *Index {
 	x := &Index{skills: slices.Clone(all)}
 	slices.SortStableFunc(x.skills, func(a, b *skills.Skill) int { return strings.Compare(a.Path, b.Path) })
 	sum, hashed := sha256.New(), []byte(nil)
-	places := map[string]int{} // of terms in found
-	var found [][]counted      // in the order of skills
-	lengths := make([]([fields]float32), len(x.skills))
-	for doc, sk := range x.skills {
-		different := 0
-		for field, text := range texts(sk) {
-			hashed = binary.LittleEndian.AppendUint32(hashed[:0], uint32(len(text)))
-			hashed = append(hashed, text...)
-			sum.Write(hashed)
-			count := func(term string, n uint8) {
-				place, known := places[term]
-				if known {
-					if last := &found[place][len(found[place])-1]; last.doc == uint32(doc) {
-						if last.in[field] <= 255-n {
-							last.in[field] += n
-						}
-						return
-					}
-				}
-				different++
-				if different > maxOfSkill {
-					return
-				}
-				if !known {
-					place = len(found)
-					places[strings.Clone(term)] = place // does not keep the longer text alive
-					found = append(found, nil)
-				}
-				in := frequency{}
-				in[field] = n
-				found[place] = append(found[place], counted{uint32(doc), in})
-			}
-			eachWord(text, func(w word) {
-				if field >= fieldDescription && emptyWords[w.text] {
-					return
-				}
-				lengths[doc][field]++
-				count(w.text, wholeCount)
-				for _, part := range w.parts {
-					count(part, partCount)
-				}
-			})
+	fields, text := newBuilder(len(x.skills)), newBuilder(len(x.skills))
+	var group sync.WaitGroup
+	// The instructions take most of the time.
+	group.Go(func() {
+		for doc, sk := range x.skills {
+			text.add(doc, fieldText, texts(sk)[fieldText])
+			text.end(doc)
 		}
+		x.text = text.list()
+	})
+	for doc, sk := range x.skills {
+		for field, words := range texts(sk) {
+			hashed = binary.LittleEndian.AppendUint32(hashed[:0], uint32(len(words)))
+			hashed = append(hashed, words...)
+			sum.Write(hashed)
+			if field != fieldText {
+				fields.add(doc, field, words)
+			}
+		}
+		fields.end(doc)
 	}
 	sum.Sum(x.identity[:0])
-	x.terms = slices.Sorted(maps.Keys(places))
-	x.postings = make([][]posting, len(x.terms))
-	mean := meanLengths(lengths)
-	for i, term := range x.terms {
-		of := found[places[term]]
-		x.postings[i] = make([]posting, len(of))
-		for n, c := range of {
-			x.postings[i][n] = posting{c.doc, weight(&c.in, &lengths[c.doc], &mean)}
+	x.list = fields.list()
+	group.Wait()
+	return x
+}
+
+// builder collects the terms of a list.
+type builder struct {
+	places  map[string]int // of terms in found
+	found   [][]counted    // in the order of skills
+	lengths [][fields]float32
+
+	// of the current skill:
+	seen      []occurrence
+	different int     // terms
+	last      []int32 // the number of the last skill with each term, from 1
+}
+
+// occurrence is a term in a field of one skill: from the low end 8 bits of half words, 8 of the field, and the
+// place of the term in found. As a number it is sorted fast.
+type occurrence uint64
+
+func newBuilder(n int) *builder {
+	return &builder{places: map[string]int{}, lengths: make([][fields]float32, n)}
+}
+
+// add adds a field of a skill. The last field of a skill is followed by end.
+func (b *builder) add(doc, field int, text string) {
+	eachWord(text, func(w word) {
+		if field >= fieldDescription && emptyWords[w.text] {
+			return
+		}
+		b.lengths[doc][field]++
+		b.count(doc, w.text, field, wholeCount)
+		for _, part := range w.parts {
+			b.count(doc, part, field, partCount)
+		}
+	})
+}
+
+// count notes n half words of a term.
+func (b *builder) count(doc int, term string, field int, n uint8) {
+	place, known := b.places[term]
+	if !known || b.last[place] != int32(doc+1) {
+		b.different++
+		if b.different > maxOfSkill {
+			return
 		}
 	}
-	return x
+	if !known {
+		place = len(b.found)
+		b.places[strings.Clone(term)] = place // does not keep the longer text alive
+		b.found, b.last = append(b.found, nil), append(b.last, 0)
+	}
+	b.last[place] = int32(doc + 1)
+	b.seen = append(b.seen, occurrence(place)<<16|occurrence(field)<<8|occurrence(n))
+}
+
+// end adds what was noted of a skill to the terms. Skills are added in their order. Sorting first touches each
+// term once: they lie far apart in memory.
+func (b *builder) end(doc int) {
+	seen := b.seen
+	b.seen, b.different = seen[:0], 0
+	slices.Sort(seen)
+	for len(seen) > 0 {
+		place, n := seen[0]>>16, 0
+		c := counted{doc: uint32(doc)}
+		for ; n < len(seen) && seen[n]>>16 == place; n++ {
+			field, half := uint8(seen[n]>>8), uint8(seen[n])
+			if c.in[field] <= 255-half {
+				c.in[field] += half
+			}
+		}
+		b.found[place] = append(b.found[place], c)
+		seen = seen[n:]
+	}
+}
+
+// list returns the list of everything that was added.
+func (b *builder) list() list {
+	l := list{terms: slices.Sorted(maps.Keys(b.places))}
+	l.postings = make([][]posting, len(l.terms))
+	mean := meanLengths(b.lengths)
+	for i, term := range l.terms {
+		of := b.found[b.places[term]]
+		l.postings[i] = make([]posting, len(of))
+		for n, c := range of {
+			l.postings[i][n] = posting{c.doc, weight(&c.in, &b.lengths[c.doc], &mean)}
+		}
+	}
+	return l
 }
 
 // texts returns the fields of a skill, truncated.
@@ -123,7 +183,8 @@ func texts(sk *skills.Skill) [fields]string {
 		fieldTags:        strings.Join(f.Tags[:min(len(f.Tags), maxField)], " "),
 		fieldDescription: f.Description,
 		fieldWhen:        strings.Join(append(f.Texts("triggers"), f.WhenToUse), "\n"),
-		fieldLead:        sk.Lead,
+		fieldLead:        sk.Lead[:min(len(sk.Lead), maxLead)],
+		fieldText:        sk.Lead,
 	}
 	for field, text := range all {
 		all[field] = text[:min(len(text), maxField)]

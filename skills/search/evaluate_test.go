@@ -1,7 +1,9 @@
 package search_test
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,6 +69,60 @@ func TestParseQuestions(t *testing.T) {
 	for _, q := range []search.Question{{Query: "a", Want: []string{"gone"}}, {Query: strings.Repeat("a", search.MaxQuery+1), Want: []string{"a"}}} {
 		if e, err := search.New([]*skills.Skill{skill("a", "b")}).Evaluate([]search.Question{q}); err == nil {
 			t.Errorf("Evaluate(%.20q) = %+v", q.Query, e)
+		}
+	}
+}
+
+// The instructions lift a skill whose fields lack the words of a sentence, below the first by the fields, and
+// change nothing where the fields have all words.
+func TestInstructions(t *testing.T) {
+	all := inventedSkills()
+	for i := range 300 {
+		all = append(all, skill(fmt.Sprintf("other-%d", i), "Looks after a gadget of some sort."))
+		all[len(all)-1].Lead = strings.Repeat("pad ", 130) + "the customer and their lamp"
+	}
+	long := skill("warranty", "Handles goods.")
+	long.Lead = strings.Repeat("filler ", 80) + "The lamp is broken and the customer wants his money back."
+	all = append(all, long)
+	x := search.New(all)
+	place := func(query string) int {
+		result, err := x.Search(query, search.Page{Size: search.MaxPage})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.IndexFunc(result.Hits, func(h search.Hit) bool { return h.Skill == long })
+	}
+	if got := place("my broken lamp, I want money"); got < 0 || got > 4 {
+		t.Errorf("place %d", got)
+	}
+	for _, query := range []string{"pull request", "terraform modules", "pdf"} {
+		plain, err := search.New(inventedSkills()).Search(query, search.Page{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := x.Search(query, search.Page{})
+		if err != nil || len(plain.Hits) == 0 || result.Hits[0].Skill.Path != plain.Hits[0].Skill.Path {
+			t.Errorf("%s: %v, want %v", query, summary(result), summary(plain))
+		}
+	}
+	// Pages are parts of one order, without gaps or repetitions, also beyond the places that are fused.
+	seen, page := map[string]bool{}, search.Page{Size: 37}
+	for {
+		result, err := x.Search("the customer wants a gadget for his lamp", page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, hit := range result.Hits {
+			if seen[hit.Skill.Path] {
+				t.Errorf("%s is there twice", hit.Skill.Path)
+			}
+			seen[hit.Skill.Path] = true
+		}
+		if page.Cursor = result.Next; page.Cursor == "" {
+			if len(seen) != result.Total || len(seen) < 300 {
+				t.Errorf("%d hits of %d", len(seen), result.Total)
+			}
+			break
 		}
 	}
 }

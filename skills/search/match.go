@@ -84,7 +84,7 @@ func (x *Index) resolve(words []word) (terms []string, unknown []int) {
 
 // divide splits a term into two terms of the index. Of several splits it chooses the one whose rarer half is
 // the most frequent.
-func (x *Index) divide(term string) []string {
+func (x *list) divide(term string) []string {
 	const shortest = 3
 	var parts []string
 	most := 0
@@ -101,7 +101,7 @@ func (x *Index) divide(term string) []string {
 }
 
 // find returns the position of a term, or -1.
-func (x *Index) find(text string) int {
+func (x *list) find(text string) int {
 	if i, found := slices.BinarySearch(x.terms, text); found {
 		return i
 	}
@@ -110,7 +110,7 @@ func (x *Index) find(text string) int {
 
 // variants iterates over the terms of the index that match a term, with their weights: the term itself, terms
 // with the same stem, then at most expand terms that begin with it.
-func (x *Index) variants(term string, expand int) iter.Seq2[int, float32] {
+func (x *list) variants(term string, expand int) iter.Seq2[int, float32] {
 	return func(yield func(i int, factor float32) bool) {
 		exact := x.find(term)
 		if exact >= 0 && !yield(exact, 1) {
@@ -146,7 +146,7 @@ func (x *Index) variants(term string, expand int) iter.Seq2[int, float32] {
 }
 
 // beginning iterates over the positions of the first most terms that begin with text.
-func (x *Index) beginning(text string, most int) iter.Seq[int] {
+func (x *list) beginning(text string, most int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		start, _ := slices.BinarySearch(x.terms, text)
 		for i := start; i < min(len(x.terms), start+most) && strings.HasPrefix(x.terms[i], text); i++ {
