@@ -36,7 +36,8 @@ func (s *Snapshot) Outline() []Outline {
 		}
 		f := &sk.Frontmatter
 		all = append(all, Outline{sk.Path, slices.IndexFunc(s.Roots, of), sk.File, sk.Digest, f.Name,
-			f.Description, f.WhenToUse, f.Tags, strings.ToValidUTF8(sk.Lead[:min(len(sk.Lead), maxOutlined)], "")})
+			f.Description, f.WhenToUse, f.Tags,
+			strings.ToValidUTF8(sk.Lead[:min(len(sk.Lead), maxOutlined)], "")})
 	}
 	return all
 }

@@ -141,7 +141,8 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		if err == nil {
 			err = fmt.Errorf("%q is the name of a skill, not its path; see `skillsd list`", entry.Skill)
 		}
-		return report.LookupError(exit.Failure, "", err)
+		return cmp.Or(report.BrokenError(exit.Failure, snapshot, entry.Skill),
+			report.LookupError(exit.Failure, "", err))
 	}
 	if nested := snapshot.Nested(sk, entry.Path); nested != nil && script.Outside(entry.Path) {
 		own := entry
@@ -171,8 +172,8 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	}
 	if !verdicts.Covers(sk, entry.Path, script.Runtime(facts.Runtime)) {
 		tools := cmp.Or(strings.Join(sk.Frontmatter.AllowedTools, " "), "empty")
-		return exit.Errorf(exit.Failure, "allowing it would have no effect; if you trust the skill more than "+
-			"its author asks for, set policy: {allowed_tools: advisory}, or let the author add "+
+		return exit.Errorf(exit.Failure, "allowing it would have no effect; if you trust the skill more "+
+			"than its author asks for, set policy: {allowed_tools: advisory}, or let the author add "+
 			"run_skill_script",
 			"every run of %s is refused: allowed-tools of its skill, %s, does not cover it",
 			serve.ScriptName(entry), report.Printable(tools))

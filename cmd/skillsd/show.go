@@ -33,7 +33,8 @@ func (o *listOptions) show(ctx context.Context, args []string) error {
 	sk, err := findSkill(snapshot, name)
 	missing := unreadable(&o.Reader, snapshot, false)
 	if err != nil {
-		return cmp.Or(missing, o.app.offOr(name, report.LookupError(exit.Failure, "", err)))
+		return cmp.Or(missing, report.BrokenError(exit.Failure, snapshot, name),
+			o.app.offOr(name, report.LookupError(exit.Failure, "", err)))
 	}
 	rows := []report.SkillRow{report.NewSkillRow(ctx, snapshot, sk, verdicts.Allow)}
 	verdicts.Mark(ctx, snapshot, rows)

@@ -189,8 +189,8 @@ const (
 
 // otherTools are tools of agents that authors write in lower case like programs.
 var otherTools = []string{"read", "write", "edit", "multiedit", "glob", "grep", "ls", "list", "view",
-	"search", "fetch", "webfetch", "websearch", "web", "browser", "task", "todo", "todowrite", "todoread", "agent",
-	"notebookedit", "notebookread", "skill", "think", "memory", "none"}
+	"search", "fetch", "webfetch", "websearch", "web", "browser", "task", "todo", "todowrite",
+	"todoread", "agent", "notebookedit", "notebookread", "skill", "think", "memory", "none"}
 
 var programWord = pattern.New(`^[a-z0-9][a-z0-9.+-]*$`)
 

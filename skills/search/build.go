@@ -99,8 +99,8 @@ type builder struct {
 	last      []int32 // the number of the last skill with each term, from 1
 }
 
-// occurrence is a term in a field of one skill: from the low end 8 bits of half words, 8 of the field, and the
-// place of the term in found. As a number it is sorted fast.
+// occurrence is a term in a field of one skill: from the low end 8 bits of half words, 8 of the field, and
+// the place of the term in found. As a number it is sorted fast.
 type occurrence uint64
 
 func newBuilder(n int) *builder {
@@ -139,8 +139,8 @@ func (b *builder) count(doc int, term string, field int, n uint8) {
 	b.seen = append(b.seen, occurrence(place)<<16|occurrence(field)<<8|occurrence(n))
 }
 
-// end adds what was noted of a skill to the terms. Skills are added in their order. Sorting first touches each
-// term once: they lie far apart in memory.
+// end adds what was noted of a skill to the terms. Skills are added in their order. Sorting first touches
+// each term once: they lie far apart in memory.
 func (b *builder) end(doc int) {
 	seen := b.seen
 	b.seen, b.different = seen[:0], 0

@@ -539,6 +539,20 @@ func (r *SkillRow) powers() string {
 	return strings.Join(parts, "; ")
 }
 
+// BrokenError returns the reason why a skill does not load, as an error with an exit code and the remedy, or
+// nil if the snapshot has no such skill. name is its path or the name of its directory.
+func BrokenError(code int, snapshot *skills.Snapshot, name string) error {
+	for _, row := range WithBroken(nil, snapshot) {
+		if row.Path != name && row.Name != name {
+			continue
+		}
+		d := row.Diagnostics[0]
+		return exit.Errorf(code, d.Fix, "%s does not load: %s", Printable(row.Path),
+			Printable(ProblemLine(PlaceAt(row.Path+"/"+d.Path, d.Line), string(d.Code), d.Detail, "")))
+	}
+	return nil
+}
+
 // LookupError converts an error of looking up a skill to one with an exit code and a hint. subject begins its
 // text.
 func LookupError(code int, subject string, err error) error {
