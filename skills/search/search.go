@@ -3,9 +3,9 @@
 // An [Index] is built once from the skills of a snapshot and never changes. It ranks by BM25F over name,
 // path, tags, description, when_to_use with triggers, and the beginning of the instructions, in that order of
 // weight. More of the instructions, their first 3,000 bytes, are a second list; the two are fused by
-// reciprocal rank. Comparison ignores case and compatibility forms, in every script; scripts without spaces between
-// words are compared by pairs of characters. A prefix of a word matches the word. The same skills and queries
-// give the same results, in the same order.
+// reciprocal rank. Comparison ignores case and compatibility forms, in every script; scripts without spaces
+// between words are compared by pairs of characters. A prefix of a word matches the word. The same skills and
+// queries give the same results, in the same order.
 //
 // It has no synonyms. Of 120 sentences, each written for one of 9,071 public skills, it finds the right skill
 // among the first 5 for 69 (plain BM25 for 51), and as keywords for 119; [Index.Evaluate] measures this. One
@@ -21,8 +21,8 @@
 // The second list was measured on 45 other sentences and 438 keyword queries for 5,098 public skills: the
 // right skill is among the first 5 for 12 sentences instead of 7, on the first page for 22 instead of 17, and
 // first for 3 as before; the keywords find what they found before, at the same places. In a plain fusion
-// keywords lose: of 216 queries of four words of a description, 157 instead of 179 find it first. The sentences
-// chose the parameters.
+// keywords lose: of 216 queries of four words of a description, 157 instead of 179 find it first. The
+// parameters were chosen on these sentences.
 //
 // It does not read the rest of the instructions or other files, and it does not decide who may see a skill:
 // it finds any of its skills. A skill's own description determines its rank, so the rank is no reason for
