@@ -82,7 +82,7 @@ var importRules = map[string][]string{
 	patternPath:      {},
 	"skills": {"skills/frontmatter", "skills/script", "skills/signal", "skills/store",
 		fsysPath},
-	"skills/policy":  {"skills"},
+	"skills/policy":  {"skills", "skills/script"},
 	"skills/search":  {"skills"},
 	"skills/catalog": {"skills", fsysPath},
 	"skills/watch":   {"skills"},

@@ -112,9 +112,9 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 		linked: true}, below, nil
 }
 
-// sharedSkills returns the directory from which installers link skills into the root at a directory with links
-// resolved: PROJECT/.agents/skills for PROJECT/.claude/skills. Both belong to the project, or to the home
-// directory of the user, so no option is needed.
+// sharedSkills returns the directory from which installers link skills into the root at a directory with
+// links resolved: PROJECT/.agents/skills for PROJECT/.claude/skills. Both belong to the project, or to the
+// home directory of the user, so no option is needed.
 func sharedSkills(root string) []string {
 	client := filepath.Dir(root)
 	if filepath.Base(root) != "skills" || !strings.HasPrefix(filepath.Base(client), ".") {

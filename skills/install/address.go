@@ -88,8 +88,12 @@ func (a *address) fragment(at *url.URL) {
 // named takes the name of a skill from a short form, as in owner/repository@skill.
 func (a *address) named(at *url.URL) {
 	before, name, ok := strings.Cut(at.Path, "@")
-	if ok && skillRef().MatchString(name) {
-		at.Path, at.RawPath, a.skills = before, "", []string{name}
+	if !ok {
+		return
+	}
+	at.Path, at.RawPath = before, ""
+	if skillRef().MatchString(name) {
+		a.skills = []string{name}
 	}
 }
 
