@@ -89,7 +89,8 @@ func (s *Snapshot) KnowsNested(sk *Skill, index *Index, file string) bool {
 		nested := slices.ContainsFunc(index.Resources, func(r Resource) bool {
 			return r.Path == dir+"/"+upperFile || r.Path == dir+"/"+lowerFile
 		})
-		if nested && !slices.ContainsFunc(strings.Split(dir, "/"), IsMaterial) && s.Skill(sk.Path+"/"+dir) == nil {
+		isMaterial := slices.ContainsFunc(strings.Split(dir, "/"), IsMaterial)
+		if nested && !isMaterial && s.Skill(sk.Path+"/"+dir) == nil {
 			return false
 		}
 	}
