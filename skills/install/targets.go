@@ -43,7 +43,8 @@ func (c *checkout) takeTargets(files []object) (notes []string, err error) {
 		}
 		to := path.Join(path.Dir(o.path), text)
 		// A directory that contains the link would contain itself.
-		if skill == "." || to == "." || strings.HasPrefix(to, skill+"/") || strings.HasPrefix(o.path, to+"/") {
+		if skill == "." || to == "." || strings.HasPrefix(to, skill+"/") ||
+			strings.HasPrefix(o.path, to+"/") {
 			continue
 		}
 		replaced, err := t.replace(o.path)
@@ -58,8 +59,8 @@ func (c *checkout) takeTargets(files []object) (notes []string, err error) {
 		}
 	}
 	if taken > 0 {
-		notes = append(notes, fmt.Sprintf("links of skills to other files of the repository are taken as these "+
-			"files: %d, such as %q", taken, clip(first)))
+		notes = append(notes, fmt.Sprintf("links of skills to other files of the repository are taken as "+
+			"these files: %d, such as %q", taken, clip(first)))
 	}
 	return notes, nil
 }
@@ -122,8 +123,8 @@ func (t *targets) copyFile(from, to string, info fs.FileInfo) error {
 	t.files--
 	t.bytes -= info.Size()
 	if t.files < 0 || t.bytes < 0 {
-		return refuse("name a part of it with --subdir", "the links in its skills lead to more than %d files or "+
-			"%d bytes", maxTargets, int64(maxTargetBytes))
+		return refuse("name a part of it with --subdir", "the links in its skills lead to more than %d files "+
+			"or %d bytes", maxTargets, int64(maxTargetBytes))
 	}
 	in, err := t.into.Open(from)
 	if err != nil {
