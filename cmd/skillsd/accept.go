@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -77,14 +79,57 @@ func (a *app) accept(ctx context.Context, plan *install.Plan, trees []string, as
 	if err != nil {
 		return err
 	}
-	for _, c := range left {
-		installing.Show(a.err, state, c)
+	show := func() {
+		for _, c := range left {
+			installing.Show(a.err, state, c)
+		}
 	}
-	yes, err := a.confirm(ctx, "Serve "+report.Plural(len(left), "skill")+" all the same?")
+	var yes bool
+	if len(left) == 1 {
+		show()
+		yes, err = a.confirm(ctx, "Serve 1 skill all the same?")
+	} else {
+		yes, err = a.acceptAll(ctx, left, len(plan.Changes), show)
+	}
 	for _, c := range left {
 		if yes {
 			plan.Accept(c)
 		}
 	}
 	return err
+}
+
+// acceptAll asks once about the skills of a source that wait for a look, and shows them if the user wants to.
+func (a *app) acceptAll(ctx context.Context, left []*install.Change, all int, show func()) (bool, error) {
+	codes := map[string]bool{}
+	for _, c := range left {
+		for reason := range strings.SplitSeq(c.After.Why, "; ") {
+			at := strings.LastIndex(reason, ": ")
+			switch {
+			case at >= 0:
+				reason = reason[at+len(": "):]
+			case strings.HasPrefix(reason, "new "):
+				reason = strings.Join(strings.Fields(reason)[:2], " ") + "s"
+			case strings.HasPrefix(reason, "and "):
+				continue
+			}
+			codes[reason] = true
+		}
+	}
+	question := fmt.Sprintf("%d of %d skills have %s: show them, accept all, or skip? [s/a/N] ", len(left), all,
+		report.Printable(strings.Join(slices.Sorted(maps.Keys(codes)), ", ")))
+	for {
+		word, err := a.typed(ctx, question)
+		if err != nil {
+			return false, err
+		}
+		switch word {
+		case "s", "show":
+			show()
+		case "a", "accept", "accept all":
+			return true, nil
+		default:
+			return false, nil
+		}
+	}
 }
