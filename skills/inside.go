@@ -10,12 +10,11 @@ import (
 // skill and no skills of its own: packages and environments that were installed there, build outputs, and
 // what the author works with, such as templates and fixtures. A SKILL.md there was written for another
 // purpose than to be loaded: to be copied and filled in, to be tested against, or for the users of a package.
-// Whoever wants such a skill names its directory, as a root or with --subdir.
+// A user gets such a skill by naming its directory, as a root or with --subdir.
 func IsMaterial(name string) bool { return isInstalled(name) || slices.Contains(material, name) }
 
 var material = []string{"node_modules", "vendor", "dist", "build", "target", "templates", "template",
-	"assets",
-	"examples", "example", "references", "tests", "test", "fixtures"}
+	"assets", "examples", "example", "references", "tests", "test", "fixtures"}
 
 // isInstalled reports whether a directory with this name contains installed Python packages. Scans search
 // none, inside of skills or outside.
