@@ -95,6 +95,10 @@ func treesOf(t *testing.T, root, closed string) map[string]string {
 		if skill == "closed" {
 			from = closed
 		}
+		// allow refuses an entry that allowed-tools would make useless.
+		if err := os.WriteFile(config, []byte("policy:\n  allowed_tools: advisory\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		pinned(t, config, "", []string{"--skills-root", from}, skill+":scripts/"+script)
 		text, err := os.ReadFile(config)
 		if err != nil {

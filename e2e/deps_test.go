@@ -267,7 +267,6 @@ var cmdOnlyExceptions = map[string][]string{
 	// As these; it starts its tests once more, in namespaces of their own.
 	"provenance/jetstream/clustertest/network_linux.go": {"os.Args", "os.Environ", "os.Getenv"},
 	// Only tests import it; the variable adds the tests and sizes that take long.
-	"e2e/nightly/nightly.go": {"os.Getenv"},
 	// Its two commands are mostly their help and their flags.
 	"cmd/skillsd/sessions/move.go": {"github.com/spf13/cobra"},
 }

@@ -185,7 +185,11 @@ func TestHostileRepository(t *testing.T) {
 			t.Errorf("%s = %q, %v, want %q", name, got, err, want)
 		}
 	}
-	for _, name := range []string{"out", "abs", "up.md", "sub"} {
+	// A link to another file of the repository is taken as that file.
+	if info, err := os.Lstat(filepath.Join(place, "up.md")); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("up.md = %v, %v", info, err)
+	}
+	for _, name := range []string{"out", "abs", "sub"} {
 		if _, err := os.Lstat(filepath.Join(place, name)); err == nil {
 			t.Errorf("%s was installed", name)
 		}

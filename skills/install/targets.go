@@ -124,7 +124,8 @@ func (t *targets) copyFile(from, to string, info fs.FileInfo) error {
 	t.bytes -= info.Size()
 	if t.files < 0 || t.bytes < 0 {
 		return refuse("name a part of it with --subdir",
-			"the links in its skills lead to more than %d files or %d bytes", maxTargets, int64(maxTargetBytes))
+			"the links in its skills lead to more than %d files or %d bytes",
+			maxTargets, int64(maxTargetBytes))
 	}
 	in, err := t.into.Open(from)
 	if err != nil {
