@@ -116,7 +116,8 @@ func (a *app) acceptAll(ctx context.Context, left []*install.Change, all int, sh
 			codes[reason] = true
 		}
 	}
-	question := fmt.Sprintf("%d of %d skills have %s: show them, accept all, or skip? [s/a/N] ", len(left), all,
+	const form = "%d of %d skills have %s: show them, accept all, or skip? [s/a/N] "
+	question := fmt.Sprintf(form, len(left), all,
 		report.Printable(strings.Join(slices.Sorted(maps.Keys(codes)), ", ")))
 	for {
 		word, err := a.typed(ctx, question)
