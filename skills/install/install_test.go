@@ -273,6 +273,7 @@ func TestChoice(t *testing.T) {
 			"skills/a/SKILL.md": skillText("a") + "y\n"}, req: Request{All: true}, want: []string{"a", "p/a", "q/A"}},
 		{name: "copies", files: map[string]string{"docs/ja-JP/skills/a/SKILL.md": skillText("a") + "x\n", ".kiro/skills/a/SKILL.md": skillText("a") + "y\n",
 			"lib/a/SKILL.md": skillText("a"), "backups/1/b/SKILL.md": skillText("b")}, req: Request{All: true}, want: []string{"a", "b"}},
+		{name: "a broken copy", files: map[string]string{"backups/1/a/SKILL.md": broken, "skills/a/SKILL.md": skillText("a")}, req: Request{All: true}, want: []string{"a"}},
 		{name: "a plugin", files: map[string]string{"plugin.json": `{"name":"x","version":"1"}`, "skills/a/SKILL.md": skillText("a"),
 			"skills/b/SKILL.md": skillText("b")}, req: Request{Plugin: "x"}, want: []string{"x/a", "x/b"}},
 		{name: "one skill of a plugin", files: map[string]string{"plugin.json": `{"name":"x","version":"1"}`, "skills/a/SKILL.md": skillText("a"),

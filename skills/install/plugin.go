@@ -168,6 +168,11 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 	var kept []candidate
 	present := 0
 	for _, c := range all {
+		if c.skill == nil && rank(c.path) == copyRank {
+			// A broken backup does not stop what it is a backup of.
+			p.notef("%q does not load: %s", clip(c.path), c.err)
+			continue
+		}
 		if c.skill == nil {
 			kept = append(kept, c)
 			continue
