@@ -191,7 +191,8 @@ func TestLookup(t *testing.T) {
 		"user/shy/SKILL.md": "---\nname: shy\ndescription: d\ndisable-model-invocation: true\n---\n",
 	})
 	snapshot := scan(t, nil, skills.Root{Dir: filepath.Join(base, "user"), Tier: skills.TierUser}, skills.Root{Dir: filepath.Join(base, "org"), Tier: skills.TierOrg})
-	for query, want := range map[string]string{"pdf": "office/pdf", "x/pdf": "x/pdf", "other-name": "solo", "solo": "solo", "shy": "shy", "taken": "taken"} {
+	for query, want := range map[string]string{"pdf": "office/pdf", "x/pdf": "x/pdf", "other-name": "solo", "solo": "solo", "shy": "shy", "taken": "taken",
+		"x:pdf": "x/pdf", "office:pdf": "office/pdf"} {
 		if sk, err := snapshot.Lookup(query); err != nil || sk.Path != want {
 			t.Errorf("Lookup(%q) = %v, %v; want %s", query, sk, err, want)
 		}

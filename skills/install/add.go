@@ -98,11 +98,7 @@ type SeveralError struct {
 }
 
 func (e *SeveralError) Error() string {
-	shown := strings.Join(e.Paths[:min(len(e.Paths), 10)], ", ")
-	if len(e.Paths) > 10 {
-		shown += ", …"
-	}
-	return fmt.Sprintf("the source has %d skills: %s", len(e.Paths), shown)
+	return fmt.Sprintf("the source has %d skills: %s", len(e.Paths), listed(e.Paths, ""))
 }
 
 // Add fetches a source and makes its skills ready to be installed.
@@ -149,6 +145,9 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 		return p.addRemote(ctx, req, remote)
 	}
 	p.Notes = from.notes
+	for _, problem := range from.plugins.Problems[:min(len(from.plugins.Problems), maxListed)] {
+		p.notef("%s", problem)
+	}
 	chosen, err := p.choose(ctx, from, req, part)
 	if err != nil {
 		return err
@@ -159,8 +158,10 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 	if note := leftovers(chosen); note != "" {
 		p.notef("%s", note)
 	}
-	if err := p.mentioned(ctx, from, chosen); err != nil {
-		return err
+	if !req.All {
+		if err := p.mentioned(ctx, from, chosen); err != nil {
+			return err
+		}
 	}
 	if err := p.usesPlugin(ctx, chosen); err != nil {
 		return err
@@ -229,7 +230,10 @@ func (p *Plan) choose(
 		return nil, refuse("look at it, and name the directory with --subdir",
 			"the source has no skill: %s", from.without())
 	case len(req.Skills) > 0:
-		all, err = named(all, req.Skills)
+		if len(req.Skills) > 1 && req.Name != "" {
+			return nil, refuse("leave it out", "--name is for one skill, and %d are named", len(req.Skills))
+		}
+		all, err = named(ctx, all, req.Skills)
 		if err != nil {
 			return nil, err
 		}
@@ -265,7 +269,7 @@ func (p *Plan) choose(
 			chosen = append(chosen, c)
 		// One skill was requested and found, so a broken one beside it is no failure.
 		case len(loadable) == 1 && !whole:
-			p.Notes = append(p.Notes, fmt.Sprintf("%q does not load: %s", clip(c.path), c.err))
+			p.notef("%q does not load: %s", clip(c.path), c.err)
 		default:
 			p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: "does not load: " + c.err})
 		}
@@ -277,44 +281,62 @@ func (p *Plan) choose(
 // named returns the candidates with some names, of their directories or their own, or at some paths.
 //
 // Errors: *SourceError for a name that no candidate has, or several.
-func named(all []candidate, names []string) (chosen []candidate, err error) {
+func named(ctx context.Context, all []candidate, names []string) (chosen []candidate, err error) {
 	for _, name := range names {
-		matching := func(matches func(candidate) bool) (found []candidate) {
-			for _, c := range all {
-				if matches(c) {
-					found = append(found, c)
-				}
-			}
-			return found
-		}
-		found := matching(func(c candidate) bool { return c.path == strings.Trim(name, "/") })
-		if len(found) == 0 {
-			found = matching(func(c candidate) bool {
-				return path.Base(c.path) == name || c.skill != nil && c.skill.Frontmatter.Name == name
-			})
-		}
+		found := withName(all, name)
 		if len(found) == 0 {
 			return nil, refuse("it has "+pathsOf(all), "the source has no skill %q", clip(name))
 		}
-		if len(found) > 1 {
+		one, ok, err := only(ctx, found)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
 			return nil, refuse("give the path of one: "+pathsOf(found),
 				"the source has %d skills %q", len(found), clip(name))
 		}
-		chosen = append(chosen, found[0])
+		if !slices.ContainsFunc(chosen, func(c candidate) bool { return c.path == one.path }) {
+			chosen = append(chosen, one)
+		}
 	}
 	return chosen, nil
 }
 
-// pathsOf lists the paths of candidates, ten at most.
+// withName returns the candidate at a path, or else those with a name.
+func withName(all []candidate, name string) (found []candidate) {
+	for _, c := range all {
+		if c.path == strings.Trim(name, "/") {
+			return []candidate{c}
+		}
+		if path.Base(c.path) == name || c.skill != nil && c.skill.Frontmatter.Name == name {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// pathsOf lists the paths of candidates.
 func pathsOf(all []candidate) string {
-	var paths []string
-	for _, c := range all[:min(len(all), 10)] {
-		paths = append(paths, c.path)
+	paths := make([]string, len(all))
+	for n, c := range all {
+		paths[n] = c.path
 	}
-	if len(all) > 10 {
-		paths = append(paths, fmt.Sprintf("and %d more", len(all)-10))
+	return listed(paths, "none")
+}
+
+// maxListed is the maximum number of names in a message.
+const maxListed = 10
+
+// listed joins names, maxListed at most; none stands for an empty list.
+func listed(names []string, none string) string {
+	if len(names) == 0 {
+		return none
 	}
-	return strings.Join(paths, ", ")
+	text := strings.Join(names[:min(len(names), maxListed)], ", ")
+	if more := len(names) - maxListed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // nameFor sets the name under which a candidate is installed: want, or if empty its name in the source. It

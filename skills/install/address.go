@@ -109,6 +109,11 @@ func (a *address) named(at *url.URL) {
 // The URL of anything else stays as it is, without its query only on the hosts of forges.
 func (a *address) page(at *url.URL) {
 	segments := strings.Split(strings.Trim(at.Path, "/"), "/")
+	if strings.HasSuffix(at.Path, ".git") {
+		// A repository, whatever the directories above it are called on its server.
+		a.source, a.repo = at.String(), true
+		return
+	}
 	for n, segment := range segments {
 		if segment == "-" && n > 1 && n+1 < len(segments) {
 			a.split(at, segments[:n], segments[n+1:], ".git")

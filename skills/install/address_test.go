@@ -38,8 +38,9 @@ func TestReadAddress(t *testing.T) {
 			rest: []string{"main", "a"}},
 		"https://bitbucket.org/o/r/src/main/a/": {source: "https://bitbucket.org/o/r", short: true, repo: true,
 			rest: []string{"main", "a"}},
-		"https://github.com/o/r/issues/1": {source: "https://github.com/o/r/issues/1"},
-		"https://github.com/o/r.git":      {source: "https://github.com/o/r.git", repo: true},
+		"https://github.com/o/r/issues/1":   {source: "https://github.com/o/r/issues/1"},
+		"https://github.com/o/r.git":        {source: "https://github.com/o/r.git", repo: true},
+		"https://h.org/group/sub/src/r.git": {source: "https://h.org/group/sub/src/r.git", repo: true},
 	} {
 		got, ok := readAddress(text)
 		if !ok || !reflect.DeepEqual(got, want) {
@@ -165,6 +166,10 @@ func TestInstallSite(t *testing.T) {
 	if err := apply(t.Context(), i, Request{Source: s.URL, Skills: []string{"two"}}); err == nil ||
 		!strings.Contains(err.Error(), "no path in a skill") {
 		t.Errorf("error for a path out of the skill = %v", err)
+	}
+	if err := apply(t.Context(), i, Request{Source: s.URL, Skills: []string{"nope"}}); err == nil ||
+		!strings.Contains(err.Error(), `the index has no skill "nope"`) {
+		t.Errorf("error for a name that the index lacks = %v", err)
 	}
 	// A version without digests is compared when its files are here.
 	s.put("/.well-known/skills/one/references/a.md", []byte("b"))

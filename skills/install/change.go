@@ -44,9 +44,11 @@ func (i *Installer) UpdateMoved(
 		}
 		groups[part] = append(groups[part], e)
 	}
-	return i.newPlan(func(p *Plan) error {
+	return i.newPlan(func(p *Plan) (err error) {
+		at := p.newSources(access)
+		defer func() { err = errors.Join(err, at.Close()) }()
 		for _, part := range order {
-			if err := p.updateFrom(ctx, part, groups[part], moves, access); err != nil {
+			if err := p.updateFrom(ctx, at, part, groups[part], moves); err != nil {
 				return err
 			}
 		}
@@ -55,12 +57,12 @@ func (i *Installer) UpdateMoved(
 	})
 }
 
-// updateFrom fetches one source and stages its changed skills. Errors of single skills become refusals.
+// updateFrom stages the changed skills of one source. Errors of single skills become refusals.
 func (p *Plan) updateFrom(
-	ctx context.Context, part Origin, entries []*Entry, moves Moves, access Access,
-) (err error) {
+	ctx context.Context, at *sources, part Origin, entries []*Entry, moves Moves,
+) error {
 	entries = slices.DeleteFunc(entries, func(e *Entry) bool {
-		same := e.Origin.Signer == part.Signer && kinds[e.Origin.Kind].unchanged(ctx, p, e, access)
+		same := e.Origin.Signer == part.Signer && kinds[e.Origin.Kind].unchanged(ctx, p, e, at.access)
 		if same {
 			p.Changes = append(p.Changes, Change{Name: e.Name, Before: e, After: e, lockOnly: true})
 		}
@@ -72,39 +74,35 @@ func (p *Plan) updateFrom(
 	refused := func(e *Entry, err error) {
 		p.Refused = append(p.Refused, Refusal{e.Name, e, e.Origin.Path, err.Error()})
 	}
-	from, failed := p.fetch(ctx, part, access)
+	from, failed := at.fetch(ctx, part)
+	if _, isGone := errors.AsType[*directoryError](failed); isGone {
+		from, failed = at.fetch(ctx, part.whole()) // its skills may be elsewhere now
+	}
 	if failed != nil && ctx.Err() == nil {
-		var moved *MovedError
-		from, moved, failed = p.refetch(ctx, part, failed, access)
+		moved := p.branchGone(ctx, part, at.access)
 		if moved != nil && moves.Follow {
 			part.Ref = moved.To
-			return p.updateFrom(ctx, part, entries, moves, access)
+			return p.updateFrom(ctx, at, part, entries, moves)
 		}
 		if moved != nil {
 			failed = moved
 		}
 	}
+	if ctx.Err() != nil {
+		return cmp.Or(failed, ctx.Err())
+	}
 	if failed != nil {
-		if ctx.Err() != nil {
-			return failed
-		}
 		// An update of several sources goes on with the others.
 		for _, e := range entries {
 			refused(e, failed)
 		}
 		return nil
 	}
-	defer func() { err = errors.Join(err, from.close()) }()
 	p.Notes = append(p.Notes, from.notes...)
 	for _, e := range entries {
 		to := e.Origin
 		to.Ref = part.Ref // another one, if the branch of the entry is gone
-		c, failed := p.update(ctx, from, e, to, access)
-		if moved, ok := errors.AsType[*MovedError](failed); ok && moves.Follow && moved.To != "" {
-			c, failed = p.updateWhole(ctx, from, e, to.follow(moved.To), access)
-		} else if ok && moves.Prune && moved.gone() {
-			c, failed = Change{Name: e.Name, Before: e}, nil
-		}
+		c, failed := p.updateMoved(ctx, at, from, e, to, moves)
 		if ctx.Err() != nil {
 			return failed
 		}
@@ -117,44 +115,31 @@ func (p *Plan) updateFrom(
 	return nil
 }
 
-// whyNot returns why a source has no skill at the path of an entry: a MovedError, unless the skill is there
-// and does not load.
-func (p *Plan) whyNot(ctx context.Context, from *fetched, e *Entry, access Access, failed error) error {
-	for _, c := range from.candidates() {
-		if c.path == e.Origin.Path {
-			return failed
-		}
+// updateMoved is update for a skill that may be elsewhere in its source, also outside of the part that was
+// fetched.
+func (p *Plan) updateMoved(
+	ctx context.Context, at *sources, from *fetched, e *Entry, to Origin, moves Moves,
+) (Change, error) {
+	c, err := p.update(ctx, from, e, to, at.access)
+	if _, isAbsent := errors.AsType[*absentError](err); !isAbsent {
+		return c, err
 	}
 	if from.origin.Path != "." && !kinds[from.origin.Kind].single() {
-		whole := from.origin
-		whole.Path, whole.Subdir = ".", ""
-		all, err := p.fetch(ctx, whole, access)
+		from, err = at.fetch(ctx, from.origin.whole())
 		if err != nil {
-			return failed
+			return Change{}, err
 		}
-		defer func() { _ = all.close() }() // the plan's directory is removed anyway
-		from = all
 	}
 	moved, err := from.moved(ctx, e)
-	if err != nil {
-		return err
-	}
-	return moved
-}
-
-// updateWhole is update for a skill that is elsewhere in its source, perhaps outside of the part that was
-// fetched.
-func (p *Plan) updateWhole(
-	ctx context.Context, from *fetched, e *Entry, to Origin, access Access,
-) (c Change, err error) {
-	part := from.origin
-	part.Path, part.Subdir = ".", ""
-	all, err := p.fetch(ctx, part, access)
-	if err != nil {
+	switch {
+	case err != nil:
 		return Change{}, err
+	case moved.To != "" && moves.Follow:
+		return p.update(ctx, from, e, to.follow(moved.To), at.access)
+	case moved.gone() && moves.Prune:
+		return Change{Name: e.Name, Before: e}, nil
 	}
-	defer func() { err = errors.Join(err, all.close()) }()
-	return p.update(ctx, all, e, to, access)
+	return Change{}, moved
 }
 
 // update stages the skill of an entry from the origin to if its files changed; else only the origin in the
@@ -164,7 +149,7 @@ func (p *Plan) update(
 ) (Change, error) {
 	sk, err := from.find(to.Path)
 	if err != nil {
-		return Change{}, p.whyNot(ctx, from, e, access, err)
+		return Change{}, err
 	}
 	index, err := sk.Index(ctx)
 	if err != nil {
@@ -179,8 +164,8 @@ func (p *Plan) update(
 		now := to
 		now.Commit, now.Digest = from.origin.Commit, from.origin.Digest
 		now.Signer, now.Identity = by, identity
-		facts := from.pluginFacts(e)
-		if now != e.Origin || facts.String() != e.Plugin.String() {
+		facts := from.pluginFacts(to.Path, e.Plugin)
+		if now != e.Origin || !facts.equal(e.Plugin) {
 			same := *e
 			same.Origin, same.Plugin = now, facts
 			c.After = &same
@@ -192,14 +177,13 @@ func (p *Plan) update(
 		return Change{}, errors.Join(err, p.batch.Drop(p.placed(e.Name)))
 	}
 	version.Commit, version.Digest = from.origin.Commit, from.origin.Digest
+	version.Plugin = from.pluginFacts(to.Path, e.Plugin)
 	if by != e.Origin.Signer || identity != e.Origin.Identity || !to.Same(e.Origin) {
 		origin := to
 		origin.Signer, origin.Identity = by, identity
 		version.Origin = &origin
 	}
-	after := e.with(version)
-	after.Plugin = from.pluginFacts(e)
-	return Change{Name: e.Name, Before: e, After: after, Left: left}, nil
+	return Change{Name: e.Name, Before: e, After: e.with(version), Left: left}, nil
 }
 
 // scanOld reads the stored versions of the skills that change, so that edits made in place are ignored.

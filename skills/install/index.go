@@ -213,11 +213,12 @@ func (p *Plan) fetchParts(
 
 // wanted returns the parts of a source to fetch: the one at the path of the origin, which must match the
 // digest of the origin if set, or all. A single part sets the digest of the origin.
-func (f *fetched) wanted(source string, parts []part, access Access) ([]part, error) {
+func (f *fetched) wanted(source string, parts []part, access Access) (_ []part, err error) {
 	if len(access.named) > 0 {
-		parts = slices.DeleteFunc(slices.Clone(parts), func(one part) bool {
-			return !slices.Contains(access.named, one.name)
-		})
+		parts, err = withNames(source, parts, access.named)
+		if err != nil {
+			return nil, err
+		}
 	}
 	if f.origin.Path != "." {
 		at := slices.IndexFunc(parts, func(one part) bool { return one.name == f.origin.Path })
@@ -245,6 +246,23 @@ func (f *fetched) wanted(source string, parts []part, access Access) ([]part, er
 			len(parts), maxIndexFiles)
 	}
 	return parts, nil
+}
+
+// withNames returns the parts of a source with some names.
+func withNames(source string, parts []part, names []string) (found []part, err error) {
+	var all []string
+	for _, one := range parts {
+		all = append(all, one.name)
+		if slices.Contains(names, one.name) {
+			found = append(found, one)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(all, name) {
+			return nil, refuse("it has "+listed(all, "none"), "the %s has no skill %q", source, clip(name))
+		}
+	}
+	return found, nil
 }
 
 // artifact downloads one entry of an index and writes its files to a directory.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -47,7 +48,7 @@ func (p *Plan) locate(ctx context.Context, req Request) (Request, error) {
 			return req, err
 		}
 	}
-	if !a.repo && req.Ref == "" && !isDownload(req.Source) && !strings.HasSuffix(req.Source, ".git") {
+	if !a.repo && req.Ref == "" && !isDownload(req.Source) {
 		source, err := p.whatIs(ctx, req)
 		if err != nil {
 			return req, err
@@ -77,7 +78,7 @@ func (p *Plan) separate(ctx context.Context, a *address, req *Request) error {
 			a.rest = append(a.rest, strings.Split(inside, "/")...)
 		}
 	}
-	refs, err := p.refs(ctx, *req)
+	refs, _, err := p.refs(ctx, req.Source, req.Access)
 	if err != nil {
 		return err
 	}
@@ -90,31 +91,39 @@ func (p *Plan) separate(ctx context.Context, a *address, req *Request) error {
 	return nil
 }
 
-// refs returns the names of the branches and tags of a repository.
-func (p *Plan) refs(ctx context.Context, req Request) ([]string, error) {
+// refs returns the names of the branches and tags of a repository, and the name of its default branch, "" if
+// its server does not tell.
+func (p *Plan) refs(
+	ctx context.Context, source string, access Access,
+) (names []string, head string, err error) {
 	dir := p.dir + "/refs-" + rand.Text()
 	if err := p.i.root.Mkdir(dir, 0o700); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer func() { _ = p.i.root.RemoveAll(dir) }() // Close removes what is left
-	r, err := open(ctx, p.i.cfg.Git, p.i.path(dir), req.Source, req.Access)
+	r, err := open(ctx, p.i.cfg.Git, p.i.path(dir), source, access)
 	if err != nil {
-		return nil, gitError(req.Source, err)
+		return nil, "", gitError(source, err)
 	}
-	out, err := r.output(ctx, maxRefs, "ls-remote", "--quiet", "--heads", "--tags", "--", req.Source)
+	// A pattern matches whole segments at the end of a ref.
+	out, err := r.output(ctx, maxRefs, "ls-remote", "--quiet", "--symref", "--", source,
+		"HEAD", "refs/heads/*", "refs/tags/*")
 	if err != nil {
-		return nil, gitError(req.Source, err)
+		return nil, "", gitError(source, err)
 	}
-	var names []string
 	for line := range strings.Lines(string(out)) {
-		_, ref, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		first, ref, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		branch, isLink := strings.CutPrefix(first, "ref: refs/heads/")
+		if isLink && ref == "HEAD" && checkRef(branch) == nil {
+			head = branch
+		}
 		for _, kind := range []string{"refs/heads/", "refs/tags/"} {
 			if name, ok := strings.CutPrefix(ref, kind); ok {
 				names = append(names, strings.TrimSuffix(name, "^{}"))
 			}
 		}
 	}
-	return names, nil
+	return names, head, nil
 }
 
 // whatIs asks the server of a URL whether it is a repository, a site with an index of skills or a SKILL.md,
@@ -128,8 +137,7 @@ func (p *Plan) whatIs(ctx context.Context, req Request) (string, error) {
 	client := p.client(at, req.Access)
 	asked := *at
 	asked.Path, asked.RawQuery = strings.TrimRight(at.Path, "/")+"/info/refs", "service=git-upload-pack"
-	var head bytes.Buffer
-	got, err := client.Fetch(ctx, &asked, maxRefs, &head)
+	got, err := client.Fetch(ctx, &asked, maxRefs, io.Discard)
 	refused, answered := errors.AsType[*web.StatusError](err)
 	switch {
 	case ctx.Err() != nil:
@@ -148,8 +156,7 @@ func (p *Plan) whatIs(ctx context.Context, req Request) (string, error) {
 			return index.String(), nil // fetch then names what is wrong with it
 		}
 	}
-	var page bytes.Buffer
-	got, err = client.Fetch(ctx, at, 1<<20, &page)
+	got, err = client.Fetch(ctx, at, 1<<20, io.Discard)
 	what := "neither a git repository nor a site that publishes skills"
 	switch {
 	case ctx.Err() != nil:

@@ -50,6 +50,7 @@ type Version struct {
 	Digest      digest.Digest `json:"digest,omitempty" yaml:"digest,omitempty"`
 	Tree        digest.Digest `json:"tree" yaml:"tree"`
 	InstalledAt time.Time     `json:"installedAt" yaml:"installedAt"`
+	Plugin      *PluginFacts  `json:"plugin,omitempty" yaml:"plugin,omitempty"`
 	Files       LockFiles     `json:"files" yaml:"files"`
 	Assessment  `yaml:",inline"`
 }
@@ -76,7 +77,7 @@ type Entry struct {
 // version returns the current version of an entry.
 func (e *Entry) version() *Version {
 	return &Version{Commit: e.Origin.Commit, Digest: e.Origin.Digest, Tree: e.Tree,
-		InstalledAt: e.InstalledAt, Files: e.Files, Assessment: e.Assessment}
+		InstalledAt: e.InstalledAt, Plugin: e.Plugin, Files: e.Files, Assessment: e.Assessment}
 }
 
 // with returns the entry with another version; its current version becomes the earlier one.
@@ -87,7 +88,7 @@ func (e *Entry) with(v *Version) *Entry {
 	}
 	changed.Origin.Commit, changed.Origin.Digest = v.Commit, v.Digest
 	changed.Tree, changed.InstalledAt, changed.Files = v.Tree, v.InstalledAt, v.Files
-	changed.Assessment = v.Assessment
+	changed.Plugin, changed.Assessment = v.Plugin, v.Assessment
 	changed.setPrevious(e.version(), e.Origin)
 	return &changed
 }
@@ -135,6 +136,16 @@ func (l *Lock) Find(name string) *Entry {
 		return nil
 	}
 	return l.Skills[at]
+}
+
+// from returns the entry of the skill at a path of a source, or nil.
+func (l *Lock) from(o Origin, at string) *Entry {
+	for _, e := range l.Skills {
+		if e.Origin.Kind == o.Kind && e.Origin.Source == o.Source && e.Origin.Path == at {
+			return e
+		}
+	}
+	return nil
 }
 
 // like returns the entry with a name, regardless of case, or nil.
@@ -293,7 +304,7 @@ func Import(file string) (*Lock, error) {
 
 // check returns an error if an entry is not valid.
 func (e *Entry) check() error {
-	err := cmp.Or(checkName(e.Name), e.Origin.check(), e.Plugin.check(), e.version().check())
+	err := cmp.Or(checkName(e.Name), e.Origin.check(), e.version().check())
 	if err != nil || e.Previous == nil {
 		return err
 	}
@@ -345,7 +356,7 @@ func (v *Version) check() error {
 	if v.Tree.Validate() != nil || store.TreeDigest(v.Files) != v.Tree {
 		return errors.New("tree: is not the digest of the files")
 	}
-	return v.Assessment.check()
+	return cmp.Or(v.Plugin.check(), v.Assessment.check())
 }
 
 // lockFiles returns the files of a stored tree in the form of the lock file.

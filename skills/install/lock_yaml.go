@@ -35,8 +35,9 @@ var lockKeys = map[string][]string{
 	".skills.origin": {"kind", "source", "ref?", "commit?", "digest?", "subdir?", "path", "signer?",
 		"identity?"},
 	".skills.plugin": {"name", "version?", "license?"},
-	".skills.previous": {"origin?", "commit?", "digest?", "tree", "installedAt", "files",
+	".skills.previous": {"origin?", "commit?", "digest?", "tree", "installedAt", "plugin?", "files",
 		"verdict?", "why?", "accepted?"},
+	".skills.previous.plugin": {"name", "version?", "license?"},
 	".skills.previous.origin": {"kind", "source", "ref?", "subdir?", "path", "signer?", "identity?"},
 }
 

@@ -1,10 +1,7 @@
 package install
 
 import (
-	"bufio"
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -41,9 +38,8 @@ func (e *MovedError) Error() string {
 	case e.To != "":
 		return fmt.Sprintf("it moved from %q to %q, and changed: ", clip(e.Path), clip(e.To)) + byFollow
 	case len(e.Parts) > 0:
-		shown := e.Parts[:min(len(e.Parts), 5)]
 		return fmt.Sprintf("it was split into %d skills: %s: install those that you want, "+
-			"and `skillsd remove` this one", len(e.Parts), strings.Join(shown, ", "))
+			"and `skillsd remove` this one", len(e.Parts), listed(e.Parts, ""))
 	}
 	return fmt.Sprintf("the source no longer has it at %q: `skillsd update --prune` removes it here",
 		clip(e.Path))
@@ -52,8 +48,8 @@ func (e *MovedError) Error() string {
 // gone reports whether the source no longer has the skill in any form.
 func (e *MovedError) gone() bool { return e.To == "" && len(e.Parts) == 0 }
 
-// moved returns where the skill of an entry is in a newer version of its source, of which the part with the
-// skill lacks it. whole is the scan of the whole source.
+// moved returns where the skill of an entry is in a newer version of its source, all of which is fetched and
+// which has no skill at its path.
 func (f *fetched) moved(ctx context.Context, e *Entry) (*MovedError, error) {
 	at := e.Origin.Path
 	found := &MovedError{Path: at}
@@ -99,54 +95,21 @@ func (o Origin) follow(to string) Origin {
 	return o
 }
 
-// defaultBranch returns the name of the default branch of a repository, "" if its server does not tell.
-func (p *Plan) defaultBranch(ctx context.Context, o Origin, access Access) (string, error) {
-	dir := p.dir + "/head-" + rand.Text()
-	if err := p.i.root.Mkdir(dir, 0o700); err != nil {
-		return "", err
-	}
-	defer func() { _ = p.i.root.RemoveAll(dir) }() // Close removes what is left
-	r, err := open(ctx, p.i.cfg.Git, p.i.path(dir), o.Source, access)
-	if err != nil {
-		return "", err
-	}
-	out, err := r.output(ctx, 1<<16, "ls-remote", "--quiet", "--symref", "--", o.Source, "HEAD")
-	if err != nil {
-		return "", err
-	}
-	for lines := bufio.NewScanner(strings.NewReader(string(out))); lines.Scan(); {
-		target, ok := strings.CutPrefix(lines.Text(), "ref: refs/heads/")
-		if name, _, tab := strings.Cut(target, "\t"); ok && tab && checkRef(name) == nil {
-			return name, nil
-		}
-	}
-	return "", nil
+// whole returns the origin of all of a source.
+func (o Origin) whole() Origin {
+	o.Path, o.Subdir = ".", ""
+	return o
 }
 
-// refetch fetches a source again whose part, or whose branch, is gone: the whole of it, or the default
-// branch. It returns the error of the first fetch if neither is the cause.
-func (p *Plan) refetch(
-	ctx context.Context, part Origin, failed error, access Access,
-) (*fetched, *MovedError, error) {
-	if kinds[part.Kind].single() {
-		return nil, nil, failed
-	}
-	if _, isPart := errors.AsType[*directoryError](failed); isPart && part.Path != "." {
-		whole := part
-		whole.Path, whole.Subdir = ".", ""
-		from, err := p.fetch(ctx, whole, access)
-		return from, nil, err
-	}
+// branchGone returns the default branch of a repository whose branch is gone; nil if it is there, or if its
+// server does not tell: then the error of the fetch has another cause.
+func (p *Plan) branchGone(ctx context.Context, part Origin, access Access) *MovedError {
 	if part.Kind != KindGit || part.Ref == "" || commitID().MatchString(part.Ref) {
-		return nil, nil, failed
+		return nil
 	}
-	refs, err := p.refs(ctx, Request{Source: part.Source, Access: access})
-	if err != nil || slices.Contains(refs, part.Ref) {
-		return nil, nil, failed // the server is the cause
+	refs, head, err := p.refs(ctx, part.Source, access)
+	if err != nil || head == "" || slices.Contains(refs, part.Ref) {
+		return nil
 	}
-	branch, err := p.defaultBranch(ctx, part, access)
-	if err != nil || branch == "" {
-		return nil, nil, failed
-	}
-	return nil, &MovedError{Path: part.Path, Ref: part.Ref, To: branch}, nil
+	return &MovedError{Path: part.Path, Ref: part.Ref, To: head}
 }

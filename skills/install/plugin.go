@@ -6,14 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"slices"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/source/plugin"
 )
 
@@ -47,6 +43,11 @@ func (f *PluginFacts) check() error {
 	return nil
 }
 
+// equal reports whether two facts are the same; nil is no plugin.
+func (f *PluginFacts) equal(other *PluginFacts) bool {
+	return f == other || f != nil && other != nil && *f == *other
+}
+
 func factsOf(p *plugin.Plugin) *PluginFacts {
 	if p == nil {
 		return nil
@@ -75,25 +76,19 @@ func (f *fetched) ofPlugin(name string, all []candidate) ([]candidate, error) {
 	}
 	want := f.plugins.Find(name)
 	if want == nil {
-		return nil, refuse("it has "+pluginNames(f.plugins.Plugins),
+		return nil, refuse("it has "+namesOf(f.plugins.Plugins),
 			"the source has no plugin %q", clip(name))
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.plugin != want }), nil
 }
 
-// pluginNames lists the names of plugins, ten at most.
-func pluginNames(plugins []*plugin.Plugin) string {
-	if len(plugins) == 0 {
-		return "none"
+// namesOf lists the names of plugins.
+func namesOf(plugins []*plugin.Plugin) string {
+	names := make([]string, len(plugins))
+	for n, p := range plugins {
+		names[n] = p.Name
 	}
-	var names []string
-	for _, p := range plugins[:min(len(plugins), 10)] {
-		names = append(names, p.Name)
-	}
-	if len(plugins) > 10 {
-		names = append(names, fmt.Sprintf("and %d more", len(plugins)-10))
-	}
-	return strings.Join(names, ", ")
+	return listed(names, "none")
 }
 
 // without describes a source without skills.
@@ -123,185 +118,15 @@ func (f *fetched) remote(name string) (plugin.Remote, bool) {
 func (p *Plan) addRemote(ctx context.Context, req Request, at plugin.Remote) error {
 	to := req
 	to.Source, to.Ref, to.Subdir, to.Plugin, to.All = at.Source, at.Ref, at.Dir, "", true
-	if _, err := parseURL(to.Source, req.Insecure); err != nil {
-		return fmt.Errorf("plugin %s: %w", clip(req.Plugin), err)
+	// A marketplace must not choose a path of this machine, nor a host that only the keys of the user open.
+	if !strings.HasPrefix(to.Source, "https://") {
+		return refuse("install it from there yourself, if you trust the address",
+			"plugin %s is in %s, and only https is followed", clip(req.Plugin), clip(to.Source))
 	}
 	if p.i.cfg.Located != nil {
 		p.i.cfg.Located("plugin "+req.Plugin, to)
 	}
 	return p.addAll(ctx, to)
-}
-
-// rank orders the places of a source at which copies of a skill lie: the first that has one is what its
-// authors show.
-func rank(at string) int {
-	segments := strings.Split(at, "/")
-	isCopy := slices.ContainsFunc(segments[:len(segments)-1], func(s string) bool {
-		lower := strings.ToLower(s)
-		return strings.HasPrefix(s, ".") || translation().MatchString(s) ||
-			strings.Contains(lower, "backup") ||
-			slices.Contains([]string{"archive", "archived", "deprecated", "old"}, lower)
-	})
-	switch {
-	case isCopy:
-		return copyRank
-	case segments[0] == "skills":
-		return 0
-	case segments[0] == "plugins" || slices.Contains(segments, "skills"):
-		return 1
-	}
-	return 2
-}
-
-const copyRank = 3
-
-// translation is the name of a directory with texts in another language: ja-JP, zh_CN.
-var translation = pattern.New(`^[a-z]{2}[-_]([A-Z]{2}|[A-Z][a-z]{3})$`)
-
-// distinct gives each candidate a name of its own: PLUGIN/NAME for the skills of plugins. Of equal skills
-// with one name, one is kept. Of different ones, the first by rank keeps the name, and the others get the
-// name of their directory in front; but translations, backups and copies for single tools are left out beside
-// it.
-func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]candidate, error) {
-	byName, order := map[string][]candidate{}, []string{}
-	inPlugins := map[string]bool{} // names of skills in plugins, without the plugin
-	var kept []candidate
-	present := 0
-	for _, c := range all {
-		if c.skill == nil && rank(c.path) == copyRank {
-			// A broken backup does not stop what it is a backup of.
-			p.notef("%q does not load: %s", clip(c.path), c.err)
-			continue
-		}
-		if c.skill == nil {
-			kept = append(kept, c)
-			continue
-		}
-		if e := p.i.lock.from(from.origin, c.path); e != nil {
-			present++
-			continue
-		}
-		name, err := from.name(c)
-		if err != nil {
-			kept = append(kept, c) // nameFor refuses it
-			continue
-		}
-		c.name = name
-		if c.plugin != nil && isName(c.plugin.Name) {
-			c.name = c.plugin.Name + "/" + name
-		}
-		key := strings.ToLower(c.name)
-		if c.name != name {
-			inPlugins[strings.ToLower(name)] = true
-		}
-		if byName[key] == nil {
-			order = append(order, key)
-		}
-		byName[key] = append(byName[key], c)
-	}
-	equal, copies := 0, []string{}
-	for _, key := range order {
-		// A skill outside of the plugins that has the name of one in a plugin is a version of it for another
-		// tool.
-		if group := byName[key]; !strings.Contains(key, "/") && inPlugins[key] {
-			for _, c := range group {
-				copies = append(copies, c.path)
-			}
-			continue
-		}
-		chosen, same, left, err := separated(ctx, byName[key])
-		if err != nil {
-			return nil, err
-		}
-		kept, equal, copies = append(kept, chosen...), equal+same, append(copies, left...)
-	}
-	// A plugin and a skill of one name would be one directory. The plugin keeps it.
-	for n, c := range kept {
-		below := strings.ToLower(c.name) + "/"
-		isGroup := func(o candidate) bool { return strings.HasPrefix(strings.ToLower(o.name), below) }
-		if c.skill != nil && slices.ContainsFunc(kept, isGroup) {
-			kept[n].name = c.grouped(kept)
-		}
-	}
-	if present > 0 {
-		p.notef("%d of its skills are installed already; see `skillsd update`", present)
-	}
-	if equal > 0 {
-		p.notef("%d equal copies of these skills are left out", equal)
-	}
-	if len(copies) > 0 {
-		p.notef("%d other versions of these skills are left out: translations, backups or copies for one "+
-			"tool, such as %s", len(copies), clip(copies[0]))
-	}
-	return kept, nil
-}
-
-// separated returns the candidates to install among those with one name, how many others are equal to one of
-// them, and the paths of the others.
-func separated(
-	ctx context.Context, named []candidate,
-) (chosen []candidate, equal int, left []string, err error) {
-	if len(named) == 1 {
-		return named, 0, nil, nil
-	}
-	slices.SortStableFunc(named, func(a, b candidate) int { return rank(a.path) - rank(b.path) })
-	seen := map[digest.Digest]bool{}
-	for _, c := range named {
-		index, err := c.skill.Index(ctx)
-		if err != nil {
-			return nil, 0, nil, fmt.Errorf("%s: %w", c.path, err)
-		}
-		switch {
-		case seen[index.TreeDigest]:
-			equal++
-			continue
-		case len(chosen) > 0 && rank(c.path) == copyRank:
-			left = append(left, c.path)
-			continue
-		}
-		seen[index.TreeDigest] = true
-		if len(chosen) > 0 {
-			c.name = c.grouped(chosen)
-		}
-		chosen = append(chosen, c)
-	}
-	return chosen, equal, left, nil
-}
-
-// grouped returns DIR/NAME for a candidate whose name others have: DIR is the closest directory above it that
-// makes the name unique. A directory skills is taken last, since it tells nothing.
-func (c *candidate) grouped(others []candidate) string {
-	var dirs []string
-	for dir := path.Dir(c.path); dir != "." && dir != "/"; dir = path.Dir(dir) {
-		dirs = append(dirs, path.Base(dir))
-	}
-	slices.SortStableFunc(dirs, func(a, b string) int {
-		switch {
-		case (a == "skills") == (b == "skills"):
-			return 0
-		case a == "skills":
-			return 1
-		}
-		return -1
-	})
-	for _, dir := range dirs {
-		name := dir + "/" + path.Base(c.name)
-		isUsed := slices.ContainsFunc(others, func(o candidate) bool { return clashes(o.name, name) })
-		if isName(dir) && !isUsed {
-			return name
-		}
-	}
-	return c.name
-}
-
-// from returns the entry of the skill at a path of a source, or nil.
-func (l *Lock) from(o Origin, at string) *Entry {
-	for _, e := range l.Skills {
-		if e.Origin.Kind == o.Kind && e.Origin.Source == o.Source && e.Origin.Path == at {
-			return e
-		}
-	}
-	return nil
 }
 
 // leftovers returns a note with the parts of the plugins of some candidates that are not installed, or "".
@@ -322,7 +147,7 @@ func leftovers(chosen []candidate) string {
 	}
 	const most = 5
 	if len(all) > most {
-		all = append(all[:most], fmt.Sprintf("and those of %d more plugins", len(all)-most))
+		all = append(all[:most], fmt.Sprintf("parts of %d more plugins", len(all)-most))
 	}
 	return "only skills are installed; left out of plugins: " + strings.Join(all, "; ")
 }
@@ -350,15 +175,15 @@ func (f *fetched) pluginRows(all []candidate) (rows []PluginRow) {
 	return rows
 }
 
-// pluginFacts returns the facts about the plugin of an installed skill in a newer version of its source; the
-// facts that it has if the source declares none for it.
-func (f *fetched) pluginFacts(e *Entry) *PluginFacts {
+// pluginFacts returns the facts about the plugin of the skill at a path; those that are known if the source
+// declares no plugin for it.
+func (f *fetched) pluginFacts(at string, known *PluginFacts) *PluginFacts {
 	for _, c := range f.candidates() {
-		if c.path == e.Origin.Path && c.plugin != nil {
+		if c.path == at && c.plugin != nil {
 			return factsOf(c.plugin)
 		}
 	}
-	return e.Plugin
+	return known
 }
 
 // maxPluginText is the maximum size of a file that is searched for uses of the plugin, in bytes.
@@ -394,11 +219,7 @@ func (p *Plan) usesPlugin(ctx context.Context, chosen []candidate) error {
 	if len(found) == 0 {
 		return nil
 	}
-	more := ""
-	if len(found) > 1 {
-		more = fmt.Sprintf(" and %d more files", len(found)-1)
-	}
-	p.notef("%q%s use the directory of their plugin (CLAUDE_PLUGIN_ROOT), which is not installed: only the "+
-		"files of a skill are", clip(found[0]), more)
+	p.notef("the directory of the plugin (CLAUDE_PLUGIN_ROOT) is not installed, only the files of each "+
+		"skill are; it is used in %s", listed(found, ""))
 	return nil
 }

@@ -65,14 +65,14 @@ func (p *Plan) required(from *fetched, chosen []candidate) []candidate {
 	return chosen
 }
 
-// maxMentions is the maximum number of siblings that a note names.
-const maxMentions = 8
-
 // mentioned notes the skills of the source that the instructions of a chosen skill mention by name, and that
 // are not installed with it: a set of skills often works only together.
 func (p *Plan) mentioned(ctx context.Context, from *fetched, chosen []candidate) error {
+	// A copy of a chosen skill is not missing.
 	isChosen := func(c candidate) bool {
-		return slices.ContainsFunc(chosen, func(o candidate) bool { return o.path == c.path })
+		return slices.ContainsFunc(chosen, func(o candidate) bool {
+			return path.Base(o.path) == path.Base(c.path)
+		})
 	}
 	var others []candidate
 	for _, c := range from.candidates() {
@@ -102,12 +102,8 @@ func (p *Plan) mentioned(ctx context.Context, from *fetched, chosen []candidate)
 		return nil
 	}
 	slices.Sort(found)
-	more := ""
-	if len(found) > maxMentions {
-		found, more = found[:maxMentions], fmt.Sprintf(" and %d more", len(found)-maxMentions)
-	}
-	p.notef("the instructions mention skills of the same source that are not installed: %s%s",
-		strings.Join(found, ", "), more)
+	p.notef("the instructions mention skills of the same source that are not installed: %s",
+		listed(found, ""))
 	return nil
 }
 

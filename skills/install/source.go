@@ -142,7 +142,14 @@ func (f *fetched) find(at string) (*skills.Skill, error) {
 		}
 		return c.skill, nil
 	}
-	return nil, fmt.Errorf("the source has no skill at %q", clip(at))
+	return nil, &absentError{at}
+}
+
+// absentError reports a path at which a source has no skill.
+type absentError struct{ path string }
+
+func (e *absentError) Error() string {
+	return fmt.Sprintf("the source has no skill at %q", clip(e.path))
 }
 
 // name returns the name to install a skill under: the name of its directory, or the name of the skill if the

@@ -112,7 +112,7 @@ func (i *Installer) compare(ctx context.Context, c *Change) error {
 
 // obtainAll stages the trees of a Sync.
 func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
-	at := &sources{plan: p, access: s.Access, fetched: map[Origin]func() (*fetched, error){}}
+	at := p.newSources(s.Access)
 	defer p.disconnect()
 	defer func() { err = errors.Join(err, at.Close()) }()
 	for n := range p.Changes {
@@ -197,6 +197,19 @@ type sources struct {
 	fetched map[Origin]func() (*fetched, error) // each is fetched once, even if that fails
 }
 
+// newSources returns the sources of a plan. The caller closes them.
+func (p *Plan) newSources(access Access) *sources {
+	return &sources{plan: p, access: access, fetched: map[Origin]func() (*fetched, error){}}
+}
+
+// fetch fetches the source of an origin, or returns what was fetched before.
+func (a *sources) fetch(ctx context.Context, at Origin) (*fetched, error) {
+	if a.fetched[at] == nil {
+		a.fetched[at] = sync.OnceValues(func() (*fetched, error) { return a.plan.fetch(ctx, at, a.access) })
+	}
+	return a.fetched[at]()
+}
+
 func (a *sources) Close() (err error) {
 	for _, fetch := range a.fetched {
 		if from, failed := fetch(); failed == nil {
@@ -226,10 +239,7 @@ func (a *sources) tree(ctx context.Context, want digest.Digest, origins ...Origi
 func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Origin) (*store.Tree, error) {
 	at := origin
 	at.Path = cmp.Or(origin.Subdir, ".")
-	if a.fetched[at] == nil {
-		a.fetched[at] = sync.OnceValues(func() (*fetched, error) { return a.plan.fetch(ctx, at, a.access) })
-	}
-	from, err := a.fetched[at]()
+	from, err := a.fetch(ctx, at)
 	if err != nil {
 		return nil, err
 	}
