@@ -96,10 +96,8 @@ func treesOf(t *testing.T, root, closed string) map[string]string {
 			from = closed
 		}
 		// allow refuses an entry that allowed-tools would make useless.
-		if err := os.WriteFile(config, []byte("policy:\n  allowed_tools: advisory\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		pinned(t, config, "", []string{"--skills-root", from}, skill+":scripts/"+script)
+		advisory := "policy:\n  allowed_tools: advisory\n"
+		pinned(t, config, advisory, []string{"--skills-root", from}, skill+":scripts/"+script)
 		text, err := os.ReadFile(config)
 		if err != nil {
 			t.Fatal(err)
