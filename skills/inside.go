@@ -13,7 +13,7 @@ import (
 // A user gets such a skill by naming its directory, as a root or with --subdir.
 func IsMaterial(name string) bool { return isInstalled(name) || slices.Contains(material, name) }
 
-var material = []string{"node_modules", "vendor", "dist", "build", "target", "templates", "template",
+var material = []string{"vendor", "dist", "build", "target", "templates", "template",
 	"assets", "examples", "example", "references", "tests", "test", "fixtures"}
 
 // isInstalled reports whether a directory with this name contains installed Python packages. Scans search

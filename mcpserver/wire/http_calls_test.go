@@ -366,3 +366,23 @@ func TestHTTPCallsWait(t *testing.T) {
 	end3()
 	eventually(t, "all room is given back", func() bool { return p.h.calls.Held("") == 0 })
 }
+
+// A subscription that its client leaves releases its stream, and no longer stands for a client of its principal.
+func TestHTTPListenIsReleased(t *testing.T) {
+	p, _ := newHTTPPeer(t, nil)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	listen := `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{` + modernMeta +
+		`,"notifications":{"toolsListChanged":true}}}`
+	stream := p.events(p.do(ctx, http.MethodPost, "/mcp", listen, modernHeaders("subscriptions/listen")...))
+	if got := stream.message(); !strings.Contains(got, "acknowledged") {
+		t.Fatalf("subscription = %s", got)
+	}
+	if streams, listens := p.h.streams.Held(""), p.h.listens.Held(""); streams != 1 || listens != 1 {
+		t.Fatalf("held: %d streams, %d subscriptions", streams, listens)
+	}
+	leave()
+	eventually(t, "both are released", func() bool {
+		return p.h.streams.Held("") == 0 && p.h.listens.Held("") == 0
+	})
+}
