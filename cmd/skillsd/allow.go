@@ -23,10 +23,10 @@ import (
 
 // allowOptions are the flags of allow.
 type allowOptions struct {
-	app                            *app
-	Reader                         config.ReaderOptions
-	Ask                            string
-	List, DryRun, JSON, Offer, Yes bool
+	app                     *app
+	Reader                  config.ReaderOptions
+	Ask                     string
+	List, DryRun, JSON, Yes bool
 }
 
 func newAllowCmd(a *app) *cobra.Command {
@@ -46,8 +46,7 @@ func newAllowCmd(a *app) *cobra.Command {
 			"one, until you allow the script for the rest of a session, or never. " +
 			"In a shell that an agent opened for its model nothing is allowed. " +
 			"Comments in the configuration stay. Models run scripts with the tool run_skill_script, " +
-			"which is not offered until the configuration says so: the question is about that too, and " +
-			"with --yes it is written if --offer-tool is given as well.\n\n" +
+			"which the first allowed script offers to them.\n\n" +
 			"  skillsd allow pdf:scripts/extract.py\n" +
 			"  skillsd allow --list\n\n" +
 			"The list of network-looking calls is a help for reading: a script can hide what it does. " +
@@ -62,9 +61,9 @@ func newAllowCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "show the script, write nothing")
 	cmd.Flags().BoolVar(&opts.Yes, "yes", false,
 		"write the entry without asking; required without a terminal")
-	cmd.Flags().BoolVar(&opts.Offer, "offer-tool", false,
-		"also offer the tool that runs scripts, when the configuration does not: allow_tools: "+
-			"[run_skill_script]")
+	// Earlier versions offered the tool only with this flag.
+	cmd.Flags().Bool("offer-tool", true, "offer the tool that runs scripts, which is always done")
+	cmd.Flags().Lookup("offer-tool").Hidden = true
 	cmd.Flags().StringVar(&opts.Ask, "ask", "",
 		"`WHEN` you are asked before a run: always, session or never; with never exactly these bytes "+
 			"run for every client that calls them")
@@ -219,11 +218,8 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		return err
 	}
 	offered := o.app.isSet("allow-tool") || slices.Contains(o.app.Cfg.Keys.AllowTools, mcpserver.ToolRun)
-	question := "Allow " + report.Printable(serve.ScriptName(entry)) + " to run"
-	if !offered && !o.Offer {
-		question += ", and offer models the tool " + mcpserver.ToolRun + ", without which none runs"
-	}
-	asked, err := o.app.confirmed(ctx, o.Yes, question+"?")
+	question := "Allow " + report.Printable(serve.ScriptName(entry)) + " to run?"
+	asked, err := o.app.confirmed(ctx, o.Yes, question)
 	if err != nil {
 		return err
 	}
@@ -235,9 +231,8 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		}
 		entry.Ask = policy.Ask(word)
 	}
-	offer := !offered && (o.Offer || asked)
 	facts.Config, err = o.app.EditAllow(ctx, func(edit *config.AllowEdit) error {
-		if offer {
+		if !offered {
 			if err := edit.Offer(); err != nil {
 				return err
 			}
@@ -266,16 +261,12 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		o.app.notef("skillsd: warning: %s is set and replaces the configuration's list",
 			config.EnvOf("allow-skill-script"))
 	}
-	if !offered && !offer {
-		o.app.notef("skillsd: warning: no script runs: the tool %s is not offered\n"+
-			"skillsd: hint: skillsd allow --offer-tool %s", mcpserver.ToolRun, serve.ShellName(entry))
-	}
-	return o.mend(ctx, found, asked)
+	return o.complete(ctx, found, asked)
 }
 
-// mend reports missing imports of an allowed script, and offers to make an environment with them. The user
+// complete reports missing imports of an allowed script, and offers to make an environment with them. The user
 // has already decided whether the script may run.
-func (o *allowOptions) mend(ctx context.Context, found *environments.Imports, ask bool) error {
+func (o *allowOptions) complete(ctx context.Context, found *environments.Imports, ask bool) error {
 	lacks := found.Text()
 	if lacks == "" {
 		return nil

@@ -237,7 +237,7 @@ func newInstallCmd(a *app) *cobra.Command {
 			"file. With --keep-going the exit code is 3 if a skill was left out.\n\n" +
 			"Each skill gets a verdict. What somebody must look at first, such as text that nobody\n" +
 			"sees, is served when you say so: on a terminal you are asked, elsewhere it is installed\n" +
-			"and not served, and the exit code is 3; see `skillsd accept`.",
+			"and not served, and the exit code is 3; see `skillsd update --accept`.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: runE(opts.run),
 	}

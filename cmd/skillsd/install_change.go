@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
@@ -90,8 +92,9 @@ func (a *app) readLock() (*install.Lock, error) {
 func newVerifyCmd(a *app) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
-		Use:   "verify",
-		Short: "Compare every byte of the installed skills with the lock file",
+		Use:    "verify",
+		Hidden: true, // doctor does it too
+		Short:  "Compare every byte of the installed skills with the lock file",
 		Long: "Compare every byte of the installed skills, where they are served and where they are " +
 			"stored, with the digests in skillsd.lock, and find files among them that were not " +
 			"installed. Each problem is one line, SKILL/FILE: what; the exit code is 3 if there is " +
@@ -304,7 +307,7 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 	count := report.Plural(changed, "skill")
 	switch {
 	case len(plan.Changes) == 0 && len(o.found) > 0:
-		return exit.Errorf(exit.Problems, "review them, then: skillsd accept NAME",
+		return exit.Errorf(exit.Problems, "review them, then: skillsd update --accept NAME",
 			"%s not accepted yet", report.Plural(len(o.found), "skill"))
 	case len(plan.Changes) == 0:
 		o.app.notef("ok: nothing to do")
@@ -330,10 +333,14 @@ type updateOptions struct {
 	app           *app
 	Roots         config.RootOptions
 	access        config.AccessOptions
-	Accept        []string
+	Accept        []string // digests, or waiting
 	Preview, JSON bool
+	Yes           bool
 	moves         install.Moves
 }
+
+// waiting is the value of --accept without a digest: the skills that are named.
+const waiting = "waiting"
 
 func newUpdateCmd(a *app) *cobra.Command {
 	opts := &updateOptions{app: a}
@@ -345,9 +352,14 @@ func newUpdateCmd(a *app) *cobra.Command {
 			"files by name, allowed-tools and signals. --preview prints them and changes nothing. A\n" +
 			"script that changed does not run before it is allowed again; `skillsd rollback NAME`\n" +
 			"returns to the version before.\n\n" +
-			"A version that somebody must look at first, such as one with new scripts or hosts, does\n" +
-			"not replace the one that is served: on a terminal you are asked, elsewhere --accept says\n" +
-			"yes to exactly the tree that was printed, and without it the exit code is 3.\n\n" +
+			"A version that needs a review, such as one with new scripts or hosts, does not replace\n" +
+			"the version that is served: on a terminal you are asked; elsewhere --accept DIGEST accepts\n" +
+			"exactly the tree that was printed, and without it the exit code is 3.\n\n" +
+			"--accept NAME serves an installed skill that has not been served because it needs a\n" +
+			"review: the reasons are printed, with the place of the files, and you are asked. --yes is\n" +
+			"for use without a terminal. With NAME@DIGEST any other content is refused. A skill with\n" +
+			"the verdict refuse cannot be accepted.\n\n" +
+			"  skillsd update --accept notes\n\n" +
 			"A skill that is no longer where it came from keeps its version, with what became of it,\n" +
 			"and the exit code is 3: --follow takes it from where it is now, --prune removes it.",
 		RunE: runE(opts.run),
@@ -355,7 +367,9 @@ func newUpdateCmd(a *app) *cobra.Command {
 	opts.Roots.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.Preview, "preview", false, "print what would change, and change nothing")
 	cmd.Flags().StringArrayVar(&opts.Accept, "accept", nil,
-		"serve the version with the tree `DIGEST` although it needs a look (repeatable)")
+		"serve the skill or the version with the tree `DIGEST` although it needs a review (repeatable)")
+	cmd.Flags().Lookup("accept").NoOptDefVal = waiting
+	cmd.Flags().BoolVar(&opts.Yes, "yes", false, "with --accept NAME, do not ask")
 	cmd.Flags().BoolVar(&opts.moves.Follow, "follow", false,
 		"update skills that moved in their source, or whose branch is gone, from their new place")
 	cmd.Flags().BoolVar(&opts.moves.Prune, "prune", false, "remove skills that their source no longer has")
@@ -364,7 +378,51 @@ func newUpdateCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func (o *updateOptions) run(ctx context.Context, names []string) error {
+// accepted separates the arguments after --accept: digests of trees, names of installed skills in
+// quarantine, and others.
+func (o *updateOptions) accepted(args []string) (quarantined, names []string, err error) {
+	isNamed := slices.Contains(o.Accept, waiting)
+	o.Accept = slices.DeleteFunc(o.Accept, func(value string) bool { return value == waiting })
+	if !isNamed {
+		return nil, args, nil
+	}
+	if len(args) == 0 {
+		return nil, nil, exit.Usagef("`skillsd list --only quarantined` lists them",
+			"--accept takes the names of skills, or the digest of a tree")
+	}
+	lock, err := o.app.readLock()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, arg := range args {
+		name, tree, hasTree := strings.Cut(arg, "@")
+		e := lock.Find(name)
+		switch {
+		case digest.Digest(arg).Validate() == nil:
+			o.Accept = append(o.Accept, arg)
+		case e != nil && e.Quarantined():
+			quarantined = append(quarantined, arg)
+		default:
+			names = append(names, name)
+			if hasTree {
+				o.Accept = append(o.Accept, tree)
+			}
+		}
+	}
+	return quarantined, names, nil
+}
+
+func (o *updateOptions) run(ctx context.Context, args []string) error {
+	quarantined, names, err := o.accepted(args)
+	if err != nil {
+		return err
+	}
+	if len(quarantined) > 0 && !o.Preview {
+		err = o.app.acceptInstalled(ctx, quarantined, o.Yes)
+		if err != nil || len(names) == 0 && len(o.Accept) == 0 {
+			return err
+		}
+	}
 	if len(o.Accept) > 0 && !o.Preview {
 		if err := o.app.byUser("--accept"); err != nil {
 			return err

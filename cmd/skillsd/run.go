@@ -332,7 +332,7 @@ func remedyOf(denied *session.Denied) string {
 		return hint
 	case policy.CodeToolNotAllowed:
 		return "allow the script, and with it the tool that runs scripts: " +
-			report.ShellLine("skillsd", "allow", "--offer-tool", d.Skill+":"+d.Path)
+			report.ShellLine("skillsd", "allow", d.Skill+":"+d.Path)
 	}
 	return remedy
 }

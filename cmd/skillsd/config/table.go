@@ -57,11 +57,11 @@ type Section string
 // The sections of the help of serve.
 const (
 	SectionSkills  Section = "Skills"
-	SectionPolicy  Section = "What may run, on which evidence"
+	SectionPolicy  Section = "What may run"
 	SectionRuns    Section = "How scripts run"
 	SectionHTTP    Section = "HTTP"
 	SectionCluster Section = "Cluster"
-	SectionRecords Section = "Records, log and metrics"
+	SectionRecords Section = "Sessions, log and metrics"
 )
 
 // Sections returns all sections, in the order of the help.

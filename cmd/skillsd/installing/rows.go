@@ -22,9 +22,9 @@ func Mark(rows []report.SkillRow, lock *install.Lock, state string) {
 		e, inside := lock.Holding(row.Path)
 		switch {
 		case e == nil:
-			row.Reasons = append(row.Reasons, "is not in the lock file: see `skillsd verify`")
+			row.Reasons = append(row.Reasons, "is not in the lock file: see `skillsd doctor`")
 		case inside == "" && row.TreeDigest != "" && e.Tree != row.TreeDigest:
-			row.Reasons = append(row.Reasons, "changed since it was installed: see `skillsd verify`")
+			row.Reasons = append(row.Reasons, "changed since it was installed: see `skillsd doctor`")
 			fallthrough
 		default:
 			row.Origin = report.OriginText(e)
