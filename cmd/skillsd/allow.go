@@ -264,8 +264,8 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	return o.complete(ctx, found, asked)
 }
 
-// complete reports missing imports of an allowed script, and offers to make an environment with them. The user
-// has already decided whether the script may run.
+// complete reports missing imports of an allowed script, and offers to make an environment with them. The
+// user has already decided whether the script may run.
 func (o *allowOptions) complete(ctx context.Context, found *environments.Imports, ask bool) error {
 	lacks := found.Text()
 	if lacks == "" {

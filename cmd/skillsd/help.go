@@ -201,9 +201,9 @@ func flagSections(cmd *cobra.Command, show func(*cobra.Command, string) bool) ([
 	return sections, left
 }
 
-// frontFlags are the flags of options that the help of a command shows, by the name of the command; of
-// commands that are not listed those of rootFlags. The others are for the configuration file, for harnesses and
-// for scripts that start a server.
+// frontFlags are the flags of options that the help of a command shows, by the name of the command; other
+// commands show rootFlags. The rest is for the configuration file, for harnesses and for scripts that start a
+// server.
 var frontFlags = map[string][]string{
 	"serve": {"skills-root", "skill", "disable-skill", "no-default-roots", "client",
 		"allow-skill-script", "profile", "workspace", "workspace-from-client", "limit", "sandbox",
@@ -234,9 +234,10 @@ type group struct {
 	commands []string
 }
 
-// groups are the commands by who needs them, those of every day first.
+// groups are the commands by who needs them, the everyday ones first.
 var groups = []group{
-	{"Every day", []string{"setup", "install", "list", "show", "allow", "doctor", "session", "page", "update"}},
+	{"Every day", []string{"setup", "install", "list", "show", "allow", "doctor", "session", "page",
+		"update"}},
 	{"Skills and scripts", []string{"search", "run", "undo", "disallow", "disable", "enable", "remove",
 		"rollback", "sync", "env"}},
 	{"Servers", []string{"serve", "worker", "config"}},
@@ -244,7 +245,7 @@ var groups = []group{
 	{"Harnesses and tools", []string{"approve", "prompt", "schema", "completion", "version"}},
 }
 
-// writeCommands writes the subcommands of a command; those of skillsd itself in groups.
+// writeCommands writes the subcommands of a command, and the commands of skillsd in groups.
 func writeCommands(w io.Writer, cmd *cobra.Command) {
 	if !cmd.HasAvailableSubCommands() {
 		return

@@ -55,9 +55,9 @@ func newListCmd(a *app) *cobra.Command {
 		Use:   "list",
 		Short: "List the skills that would be served, those withheld, and what was found wrong",
 		Long: "List every skill with its state: ✓ enabled, ○ hidden from models or disabled, ✗\n" +
-			"unavailable or, of what is installed, quarantined: see `skillsd update --accept`. FORM is strict\n" +
-			"when `skillsd validate` accepts the skill, repaired when its frontmatter loads only after\n" +
-			"a repair, else lenient. RUN counts the scripts that --allow-skill-script lets run, of\n" +
+			"unavailable or, of what is installed, quarantined: see `skillsd update --accept`. FORM is\n" +
+			"strict when `skillsd validate` accepts the skill, repaired when its frontmatter loads only\n" +
+			"after a repair, else lenient. RUN counts the scripts that --allow-skill-script lets run, of\n" +
 			"all. What was found wrong is on stderr, each with a fix. A root that was given and\n" +
 			"cannot be read makes the exit code 1.",
 		Args: cobra.NoArgs,

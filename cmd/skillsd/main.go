@@ -251,6 +251,11 @@ func (a *app) loadConfig(cmd *cobra.Command) error {
 	if err := a.Load(a.err); err != nil {
 		return err
 	}
+	return a.configure(cmd)
+}
+
+// configure sets the flags of a command from the environment and the configuration, which was loaded.
+func (a *app) configure(cmd *cobra.Command) error {
 	own := cmd.Flags()
 	if flag := own.Lookup("workspace"); flag != nil && flag.Changed {
 		a.Workspace = flag.Value.String()
