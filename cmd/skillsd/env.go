@@ -40,7 +40,7 @@ func newEnvCmd(a *app) *cobra.Command {
 			"  skillsd env add base --root oci:images/debian      a root file system\n" +
 			"  skillsd env list\n" +
 			"  skillsd env sync --frozen      make what the lock says, on another machine\n\n" +
-			"See `skillsd help packages`.",
+			"See `skillsd help env`.",
 		RunE: groupE,
 	}
 	sub := func(use, short, long string, args cobra.PositionalArgs, writes bool,

@@ -217,7 +217,7 @@ func newBareCmd(a *app) *cobra.Command {
 			"  skillsd doctor                         what is missing, and what to do\n" +
 			"  skillsd session show                   what a model was shown and ran\n\n" +
 			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems; see\n" +
-			"`skillsd help exit-codes`. `skillsd completion --help` says how a shell completes commands\n" +
+			"`skillsd help config`. `skillsd completion --help` says how a shell completes commands\n" +
 			"and names.",
 		Version:           readBuild().Version,
 		SilenceErrors:     true,

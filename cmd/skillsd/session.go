@@ -322,7 +322,7 @@ func newSessionExportCmd(a *app) *cobra.Command {
 			"outputs as the subject and skill tree, script, arguments, sandbox, policy decision and place " +
 			"in the record as the predicate of type " + sessions.ExecutionType + ". With evals it is " +
 			"written into the new directory --to, as a run that the skill-creator of Anthropic grades, " +
-			"shows and counts; see `skillsd help records`. A record is not verified beyond its chain; see " +
+			"shows and counts; see `skillsd help session`. A record is not verified beyond its chain; see " +
 			"`skillsd session verify`. Without SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
