@@ -226,8 +226,8 @@ func flagSections(cmd *cobra.Command, show func(*cobra.Command, string) bool) ([
 }
 
 // frontFlags are the flags of options that the help of a command shows, by the name of the command. The help
-// of other commands shows rootFlags. The rest is for the configuration file, for harnesses and for scripts that
-// start a server.
+// of other commands shows rootFlags. The rest is for the configuration file, for harnesses and for programs
+// that start a server.
 var frontFlags = map[string][]string{
 	"serve": {"skills-root", "skill", "disable-skill", "no-default-roots", "client",
 		"allow-skill-script", "profile", "workspace", "workspace-from-client", "limit", "sandbox",
@@ -260,12 +260,13 @@ type group struct {
 
 // groups are the commands by who needs them, those of every day first.
 var groups = []group{
-	{"Every day", []string{"setup", "install", "list", "show", "allow", "doctor", "session", "page", "update"}},
-	{"Skills and scripts", []string{"search", "run", "undo", "disallow", "disable", "enable", "remove",
-		"rollback", "sync", "env"}},
+	{"Every day", []string{"setup", "install", "list", "show", "allow", "doctor", "session", "page",
+		"update"}},
+	{"Skills and scripts", []string{"search", "run", "undo", "approve", "disallow", "disable", "enable",
+		"remove", "rollback", "sync", "env"}},
 	{"Servers", []string{"serve", "worker", "config"}},
 	{"Authors of skills", []string{"validate", "publish"}},
-	{"Harnesses and tools", []string{"approve", "prompt", "schema", "completion", "version"}},
+	{"Harnesses and tools", []string{"prompt", "schema", "completion", "version"}},
 }
 
 // writeCommands writes the subcommands of a command; those of skillsd itself in groups.
