@@ -33,25 +33,23 @@ func newAllowCmd(a *app) *cobra.Command {
 	opts := &allowOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "allow SKILL:PATH",
-		Short: "Show a script and allow exactly it, in the configuration",
-		Long: "Show a script of a skill with what can be known of it without running it, and write an " +
-			"entry into the configuration that allows it to run: this path, with these bytes, in a " +
-			"skill whose other files are what they are now, since a script may load them. If the " +
-			"script or one of these files changes later, it does not run before it is allowed again. With " +
-			":pin=script after the script, its own bytes alone are pinned. " +
-			"Outside scripts/ any file that an interpreter runs can be allowed, such as pdf:bin/fill.py; " +
-			"the instructions and other texts of a skill cannot. " +
-			"The script is printed first, and you are asked; where there is no terminal, --yes is your " +
-			"answer. The next question, or --ask, is how often you are asked before a run: about each " +
-			"one, until you allow the script for the rest of a session, or never. " +
-			"In a shell that an agent opened for its model nothing is allowed. " +
-			"Comments in the configuration stay. Models run scripts with the tool run_skill_script, " +
-			"which the first allowed script offers to them.\n\n" +
+		Short: "Read a script of a skill, and let it run",
+		Long: "Show a script, ask you, and write an entry into the configuration that lets it run.\n\n" +
 			"  skillsd allow pdf:scripts/extract.py\n" +
 			"  skillsd allow --list\n\n" +
-			"The list of network-looking calls is a help for reading: a script can hide what it does. " +
-			"What it can reach is decided by the sandbox, which has no network unless an entry names " +
-			"hosts.",
+			"The entry is for these bytes of the script, and for all other files of the skill as they " +
+			"are now, since a script may load them. After any change the script does not run until you " +
+			"allow it again. With :pin=script after the script, only its own bytes must stay the same. " +
+			"A file outside scripts/ can be allowed if an interpreter runs it, such as " +
+			"pdf:bin/fill.py; the instructions and other texts of a skill cannot.\n\n" +
+			"The next question, or --ask, is how often you are asked before a run: about each run, " +
+			"until you allow the script for the rest of a session, or never. Without a terminal, --yes " +
+			"is your answer. In a shell that an agent opened for its model nothing is allowed. " +
+			"Comments in the configuration stay. The first allowed script also offers run_skill_script " +
+			"to models, the tool that runs scripts.\n\n" +
+			"The list of calls that look like network access helps you read: a script can hide what it " +
+			"does. The sandbox decides what it can reach, and has no network unless the entry names " +
+			"hosts. See `skillsd help allow`.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
 	}
@@ -364,7 +362,7 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 func newDisallowCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "disallow SKILL:scripts/PATH",
-		Short: "Remove a script from the allowlist of the configuration",
+		Short: "Stop a script from running: remove its entry",
 		Args:  cobra.ExactArgs(1),
 		RunE: runE(func(ctx context.Context, args []string) error {
 			entry, err := parseScript(args[0])

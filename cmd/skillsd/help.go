@@ -43,11 +43,10 @@ func setHelp(root *cobra.Command) {
 		ValidArgsFunction: completeHelp,
 		RunE: func(help *cobra.Command, args []string) error {
 			name := strings.Join(args, " ")
-			for _, topic := range topics() {
-				if topic.name == name {
-					_, err := fmt.Fprint(help.OutOrStdout(), topic.text)
-					return err
-				}
+			text := topicText(cmp.Or(earlierTopics[name], name))
+			if text != "" {
+				_, err := fmt.Fprint(help.OutOrStdout(), text)
+				return err
 			}
 			cmd, _, err := root.Find(args)
 			if err != nil {
@@ -67,14 +66,17 @@ func completeHelp(help *cobra.Command, args []string, _ string) ([]string, cobra
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var words []string
-	for _, sub := range cmd.Commands() {
-		if sub.IsAvailableCommand() {
-			words = append(words, cobra.CompletionWithDesc(sub.Name(), sub.Short))
-		}
+	listed := topics()
+	if cmd.HasParent() || len(args) > 0 {
+		listed = nil
 	}
-	if !cmd.HasParent() && len(args) == 0 {
-		for _, topic := range topics() {
-			words = append(words, cobra.CompletionWithDesc(topic.name, topic.title))
+	for _, topic := range listed {
+		words = append(words, cobra.CompletionWithDesc(topic.name, topic.title))
+	}
+	for _, sub := range cmd.Commands() {
+		isTopic := slices.ContainsFunc(listed, func(t topic) bool { return t.name == sub.Name() })
+		if sub.IsAvailableCommand() && !isTopic {
+			words = append(words, cobra.CompletionWithDesc(sub.Name(), sub.Short))
 		}
 	}
 	return words, cobra.ShellCompDirectiveNoFileComp
@@ -83,16 +85,38 @@ func completeHelp(help *cobra.Command, args []string, _ string) ([]string, cobra
 //go:embed topics/*.md
 var topicFiles embed.FS
 
-// topic is a page of Markdown about more than one command.
+// topic is a page of Markdown about more than the flags of one command.
 type topic struct{ name, title, text string }
 
-// topics returns all topics, sorted by name.
+// topicNames are the topics in the order of the list: what a first day needs in front.
+var topicNames = []string{
+	"setup", "install", "allow", "sandbox", "env", "session", "security", "config", "serve",
+	"cluster", "harness",
+}
+
+// earlierTopics are the topics that contain the topics of earlier releases, by their names.
+var earlierTopics = map[string]string{
+	"allowlist": "allow", "asking": "allow", "profiles": "allow", "secrets": "allow",
+	"checking": "install", "installed": "install", "roots": "install",
+	"clients": "setup", "native": "setup",
+	"packages": "env", "sandboxes": "sandbox", "records": "session", "limits": "security",
+	"configuration": "config", "exit-codes": "config",
+	"http": "serve", "metrics": "serve", "service": "serve",
+	"cf-harness": "harness", "library": "harness", "tools": "harness",
+}
+
+// topicText returns the text of a topic, or "" if there is none of the name.
+func topicText(name string) string {
+	text, _ := topicFiles.ReadFile("topics/" + name + ".md")
+	return string(text)
+}
+
+// topics returns all topics, in the order of the list.
 func topics() (found []topic) {
-	files, _ := topicFiles.ReadDir("topics") // embedded files can always be read
-	for _, file := range files {
-		text, _ := topicFiles.ReadFile("topics/" + file.Name())
-		title, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
-		found = append(found, topic{strings.TrimSuffix(file.Name(), ".md"), title, string(text)})
+	for _, name := range topicNames {
+		text := topicText(name)
+		title, _, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
+		found = append(found, topic{name, title, text})
 	}
 	return found
 }
@@ -201,9 +225,9 @@ func flagSections(cmd *cobra.Command, show func(*cobra.Command, string) bool) ([
 	return sections, left
 }
 
-// frontFlags are the flags of options that the help of a command shows, by the name of the command; other
-// commands show rootFlags. The rest is for the configuration file, for harnesses and for scripts that start a
-// server.
+// frontFlags are the flags of options that the help of a command shows, by the name of the command. The help
+// of other commands shows rootFlags. The rest is for the configuration file, for harnesses and for programs
+// that start a server.
 var frontFlags = map[string][]string{
 	"serve": {"skills-root", "skill", "disable-skill", "no-default-roots", "client",
 		"allow-skill-script", "profile", "workspace", "workspace-from-client", "limit", "sandbox",
@@ -234,15 +258,15 @@ type group struct {
 	commands []string
 }
 
-// groups are the commands by who needs them, the everyday ones first.
+// groups are the commands by who needs them, those of every day first.
 var groups = []group{
 	{"Every day", []string{"setup", "install", "list", "show", "allow", "doctor", "session", "page",
 		"update"}},
-	{"Skills and scripts", []string{"search", "run", "undo", "disallow", "disable", "enable", "remove",
-		"rollback", "sync", "env"}},
+	{"Skills and scripts", []string{"search", "run", "undo", "approve", "disallow", "disable", "enable",
+		"remove", "rollback", "sync", "env"}},
 	{"Servers", []string{"serve", "worker", "config"}},
 	{"Authors of skills", []string{"validate", "publish"}},
-	{"Harnesses and tools", []string{"approve", "prompt", "schema", "completion", "version"}},
+	{"Harnesses and tools", []string{"prompt", "schema", "completion", "version"}},
 }
 
 // writeCommands writes the subcommands of a command, and the commands of skillsd in groups.
@@ -329,12 +353,9 @@ func writeMan(cmd *cobra.Command, dir string) error {
 	if cmd.HasParent() {
 		others = append(others, roff(manName(cmd.Parent())))
 	} else {
-		for _, topic := range topics() {
-			if topic.name == "exit-codes" {
-				b.WriteString(".SH EXIT STATUS\n")
-				manText(&b, strings.TrimPrefix(topic.text, "# "+topic.title+"\n\n"))
-			}
-		}
+		_, codes, _ := strings.Cut(topicText("config"), "\n## Exit codes\n")
+		b.WriteString(".SH EXIT STATUS\n")
+		manText(&b, codes)
 	}
 	for _, sub := range cmd.Commands() {
 		if !sub.IsAvailableCommand() {

@@ -71,23 +71,23 @@ func newPublishCmd(a *app) *cobra.Command {
 	opts := &publishOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "publish [DIR [FILE.tar.gz | oci://REGISTRY/REPOSITORY[:TAG]]]",
-		Short: "Publish skills: as an archive, on a web site, as a plugin, in a registry or in a cluster",
-		Long: "Publish skills for installation elsewhere. What cannot be installed is refused, and the\n" +
-			"same files always have the same digest.\n\n" +
+		Short: "Publish skills as an archive, site or plugin, or in a registry",
+		Long: "Publish skills, so that others can install them. A skill that cannot be installed is " +
+			"refused, and the same files always have the same digest.\n\n" +
 			"  skillsd publish ./notes notes-1.2.tar.gz\n" +
 			"  skillsd publish ./skills --site ./public\n" +
 			"  skillsd publish . --plugin notes --plugin-version 1.2.0\n" +
 			"  skillsd publish ./notes oci://ghcr.io/example/notes:1.2\n" +
 			"  skillsd publish --cluster tls://nats-1:4222 --cluster-key cluster.key\n\n" +
-			"An archive has SKILL.md at its root and exactly the files that would be served; its digest\n" +
-			"is what `skillsd install --sha256` takes. --site writes the skills below DIR and their\n" +
-			"index (Agent Skills Discovery 0.2.0) below .well-known/agent-skills: all of them, or\n" +
-			"nothing. --plugin writes plugin.json and .claude-plugin/marketplace.json into DIR, by\n" +
-			"which clients install it. A registry gets one skill, or all below DIR and a collection\n" +
-			"with the tag; the login is that of `docker login`.\n\n" +
-			"Without DIR the skills that are installed and served here become those of --cluster, if\n" +
-			"each byte is what skillsd.lock records. Servers take them with `skillsd sync\n" +
-			"--from-cluster`; see `skillsd help cluster`.",
+			"An archive has SKILL.md at its top and exactly the files that would be served; `skillsd " +
+			"install --sha256` takes its digest. --site writes all skills below DIR and their index " +
+			"(Agent Skills Discovery 0.2.0) below .well-known/agent-skills, or nothing. --plugin " +
+			"writes plugin.json and .claude-plugin/marketplace.json into DIR, by which clients install " +
+			"it. A registry gets one skill, or all below DIR and a collection with the tag, by the " +
+			"login of `docker login`.\n\n" +
+			"Without DIR the skills that are installed and served here become those of --cluster, if " +
+			"each byte matches skillsd.lock. Servers take them with `skillsd sync --from-cluster`; see " +
+			"`skillsd help cluster`.",
 		Args: cobra.MaximumNArgs(2),
 		RunE: runE(opts.run),
 	}

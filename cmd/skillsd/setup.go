@@ -477,7 +477,7 @@ func newSetupAdapterCmd(a *app) *cobra.Command {
 			"repository needs no further configuration of deno. A file of DIR that differs is kept as\n" +
 			"FILE.skillsd-backup.\n\n" +
 			"  skillsd setup cf-harness --write ~/labs/skillsd -- --skills-root ~/labs/skills\n\n" +
-			"`skillsd help cf-harness` says more.",
+			"`skillsd help harness` says more.",
 		Args:              argsAfterDash,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: runE(func(_ context.Context, args []string) error {

@@ -33,12 +33,12 @@ func newValidateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate [DIR...]",
 		Short: "Check skills by the strict rules, with a fix for each problem",
-		Long: "Check every skill in the given directories, or in the roots that would be served, by the " +
-			"rules of the Agent Skills reference validator. DIR is a skill, its SKILL.md, or a folder " +
-			"with skills below.\n\n" +
-			"Each problem is one line, DIR/SKILL.md:LINE: RULE: message (fix: ...). With --lenient the " +
-			"rules are those of loading: what would not be served, and what is repaired or odd. The exit " +
-			"code is 3 when a skill is invalid, with --lenient when one would not load.",
+		Long: "Check every skill in the given directories, or all that would be served, by the rules " +
+			"of the Agent Skills reference validator. DIR is a skill, its SKILL.md, or a folder with " +
+			"skills below.\n\n" +
+			"Each problem is one line, DIR/SKILL.md:LINE: RULE: message (fix: ...). --lenient reports " +
+			"what would not be served, and what is repaired or odd, instead. The exit code is 3 if a " +
+			"skill is invalid, with --lenient if one would not load.",
 		RunE: runE(opts.run),
 	}
 	opts.Roots.Register(cmd.Flags())
@@ -68,7 +68,7 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 		return err
 	}
 	if len(found) == 0 {
-		o.app.notef("note: the roots hold no skills")
+		o.app.notef("note: there are no skills")
 	}
 	line := report.NewStatusLine(o.app.err)
 	var checked atomic.Int64
