@@ -26,6 +26,7 @@ type validateOptions struct {
 	app           *app
 	Roots         config.RootOptions
 	Lenient, JSON bool
+	Format        string
 }
 
 func newValidateCmd(a *app) *cobra.Command {
@@ -46,8 +47,14 @@ func newValidateCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&opts.Lenient, "lenient", false,
 		"report what would not load or is repaired, instead of the strict rules")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&opts.Format, "format", formatText,
+		"print `WORD`: text, or sarif for programs that show problems in the source")
+	cmd.MarkFlagsMutuallyExclusive("json", "format")
 	return cmd
 }
+
+// The words of --format.
+const formatText, formatSARIF = "text", "sarif"
 
 // verdict is the result for one skill, as printed by validate --json, or for a place that may contain skills.
 type verdict struct {
@@ -63,6 +70,9 @@ type verdict struct {
 }
 
 func (o *validateOptions) run(ctx context.Context, dirs []string) error {
+	if !slices.Contains([]string{formatText, formatSARIF}, o.Format) {
+		return exit.Usagef("give --format text or --format sarif", "--format %s is unknown", o.Format)
+	}
 	found, err := o.find(ctx, dirs)
 	if err != nil {
 		return err
@@ -86,6 +96,7 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 		}
 	}
 	all, valid, errors, warnings := 0, 0, 0, 0
+	var findings []report.Finding
 	for _, v := range found {
 		if !v.place {
 			all++
@@ -99,10 +110,17 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 			} else {
 				errors++
 			}
-			if !o.JSON {
-				place := report.PlaceAt(report.JoinPath(v.Dir, cmp.Or(p.File, v.File)), p.Line)
+			path := report.JoinPath(v.Dir, cmp.Or(p.File, v.File))
+			findings = append(findings, report.Finding{Path: path, Problem: p})
+			if !o.JSON && o.Format == formatText {
+				place := report.PlaceAt(path, p.Line)
 				o.app.printf("%s\n", report.ProblemLine(place, p.Rule, p.Message, p.Fix))
 			}
+		}
+	}
+	if o.Format == formatSARIF {
+		if err := report.WriteSARIF(o.app.out, readBuild().Version, findings); err != nil {
+			return err
 		}
 	}
 	of := fmt.Sprintf("%d of %s", valid, report.Plural(all, "skill"))
