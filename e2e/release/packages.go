@@ -142,7 +142,7 @@ func (r *release) packageContents(dir, format string, p platform) (map[string]an
 		// A hyphen would start the revision.
 		"prerelease": strings.ReplaceAll(prerelease, "-", "."), "release": "1",
 		"section": "utils", "priority": "optional", "license": "MIT", "homepage": repository,
-		"maintainer": "skillsd <noreply@github.com>", "description": summary, "vendor": project,
+		"maintainer": "skillsd <skillsd@users.noreply.github.com>", "description": summary, "vendor": project,
 		"mtime": r.time.Format(time.RFC3339), "contents": contents, "scripts": scripts,
 		// Skills come by git, and their scripts need an interpreter.
 		"recommends": []string{"ca-certificates", "git", "python3"},
