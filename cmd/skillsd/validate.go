@@ -19,6 +19,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/frontmatter"
+	"github.com/skillsd/skillsd/skills/install"
 )
 
 // validateOptions are the flags of validate.
@@ -38,7 +39,8 @@ func newValidateCmd(a *app) *cobra.Command {
 			"rules of the Agent Skills reference validator. DIR is a skill, its SKILL.md, or a folder " +
 			"with skills below.\n\n" +
 			"Each problem is one line, DIR/SKILL.md:LINE: RULE: message (fix: ...). With --lenient the " +
-			"rules are those of loading: what would not be served, and what is repaired or odd. The exit " +
+			"rules are those of loading: what would not be served, what is repaired or odd, and what " +
+			"makes an installation wait for a look. The exit " +
 			"code is 3 when a skill is invalid, with --lenient when one would not load.",
 		RunE: runE(opts.run),
 	}
@@ -48,7 +50,8 @@ func newValidateCmd(a *app) *cobra.Command {
 		"report what would not load or is repaired, instead of the strict rules")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&opts.Format, "format", formatText,
-		"print `WORD`: text, or sarif for programs that show problems in the source")
+		"print `WORD`: text, or sarif for programs that show problems in the source, with warnings about "+
+			"what makes an installation wait for a look")
 	cmd.MarkFlagsMutuallyExclusive("json", "format")
 	return cmd
 }
@@ -83,7 +86,7 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 	line := report.NewStatusLine(o.app.err)
 	var checked atomic.Int64
 	err = report.Each(ctx, len(found), func(i int) {
-		found[i].check(ctx, o.Lenient)
+		found[i].check(ctx, o.Lenient, o.Lenient || o.Format == formatSARIF)
 		line.Count("skills checked", int(checked.Add(1)), len(found))
 	})
 	line.Clear()
@@ -277,8 +280,9 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 	return found
 }
 
-// misread returns warnings about scripts of a skill, which may be nil, that cannot run because of their form.
-func misread(ctx context.Context, sk *skills.Skill) (problems []report.Problem) {
+// inFiles returns warnings about the files of a skill, which may be nil: scripts that cannot run because of
+// their form and, with signals, what makes an installation wait for a look.
+func inFiles(ctx context.Context, sk *skills.Skill, signals bool) (problems []report.Problem) {
 	if sk == nil {
 		return nil
 	}
@@ -294,11 +298,25 @@ func misread(ctx context.Context, sk *skills.Skill) (problems []report.Problem) 
 				Fix: file.Script.Fix()})
 		}
 	}
+	if !signals {
+		return problems
+	}
+	for _, d := range install.Weigh(ctx, sk, index, index.Diagnostics) {
+		if d.Severity == skills.Info {
+			continue
+		}
+		p := report.Problem{Rule: string(d.Code), Severity: d.Severity.String(), Line: d.Line,
+			Message: d.Detail, Fix: d.Fix()}
+		if d.Path != sk.File {
+			p.File = d.Path
+		}
+		problems = append(problems, p)
+	}
 	return problems
 }
 
-// check completes the verdict.
-func (v *verdict) check(ctx context.Context, lenient bool) {
+// check completes the verdict, with signals if they are wanted.
+func (v *verdict) check(ctx context.Context, lenient, signals bool) {
 	v.Errors = []report.Problem{}
 	switch {
 	case v.place || lenient && v.File != "":
@@ -326,7 +344,7 @@ func (v *verdict) check(ctx context.Context, lenient bool) {
 		v.Errors = append(v.Errors, report.Problem{Rule: "V3", Fix: d.Fix(),
 			Message: fmt.Sprintf("%s cannot be read: %s", v.File, d.Detail)})
 	}
-	v.Errors = append(v.Errors, misread(ctx, v.skill)...)
+	v.Errors = append(v.Errors, inFiles(ctx, v.skill, signals)...)
 	isFault := func(p report.Problem) bool { return p.Severity != skills.Warning.String() }
 	v.Valid = !slices.ContainsFunc(v.Errors, isFault)
 }
