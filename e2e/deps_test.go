@@ -174,6 +174,7 @@ var importRules = map[string][]string{
 	"e2e/floor":           {},
 	// Tests of every package leave to the night what takes long.
 	"e2e/nightly": {},
+	"e2e/release": {},
 	"e2e/screens": {"e2e/browser"},
 }
 
