@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,18 +21,45 @@ import (
 	"github.com/skillsd/skillsd/provenance/filestore"
 )
 
-// chromium starts a browser, or skips.
+// TestMain ends the browser of the tests, if they started one.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if stop != nil {
+		stop()
+	}
+	os.Exit(code)
+}
+
+// stop ends the shared browser; nil if there is none.
+var stop func()
+
+// shared is the browser of all tests: to start one takes as long as most of them, and each tab has its own cookies.
+var shared = sync.OnceValues(func() (*browser.Browser, error) {
+	dir, err := os.MkdirTemp("", "page-test-")
+	if err != nil {
+		return nil, err
+	}
+	b, err := browser.Start(context.Background(), browser.Find(), dir)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	stop = func() {
+		b.Close()
+		os.RemoveAll(dir)
+	}
+	return b, nil
+})
+
+// chromium returns the browser of all tests, or skips.
 func chromium(t *testing.T) *browser.Browser {
 	t.Helper()
-	path := browser.Find()
-	if path == "" {
+	if browser.Find() == "" {
 		t.Skip("missing capability: a Chromium (Debian: chromium-headless-shell)")
 	}
-	b, err := browser.Start(t.Context(), path, t.TempDir())
+	b, err := shared()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(b.Close)
 	return b
 }
 
@@ -46,6 +75,11 @@ func newTab(t *testing.T, b *browser.Browser) *tab {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := opened.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return &tab{opened, t}
 }
 
