@@ -82,8 +82,8 @@ UNITS  = $(shell go list ./... | grep -v /e2e | sed "s,^$$(go list -m),.,")
 LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./skills/search ./mcpserver/session \
 	./provenance/filestore ./provenance/jetstream
 LONG   = Native NativeSampled TarballRefused Sources CacheOfHostileModules SecretsOfScripts Moved RecallLong \
-	CheckpointRefused CheckpointTooLarge IndexMemory PagesOfRanks HandlesOfOthersAreFound Opaque RecordsValidate \
-	WholeStreams FloodIsCut ArtifactParts \
+	CheckpointRefused CheckpointTooLarge FrontmatterOfOneRoot IndexMemory PagesOfRanks HandlesOfOthersAreFound \
+	Opaque RecordsValidate WholeStreams FloodIsCut ArtifactParts \
 	EqualRegistriesAreStoredOnce ManyOutputsMakeRoom MemoryOfLongSession ViewsGrow HostileArchives HostileDepth \
 	HostileFiles HostileFrontmatterOfAll HostileLinks HostileManifest HostileManyDirectories HostileManyFiles HostileNames
 space := $(subst ,, )
