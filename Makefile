@@ -43,18 +43,21 @@ demo:
 	CGO_ENABLED=0 go build -trimpath -v -o bin/demo ./e2e/demo
 	bin/demo bin/skillsd $(DEMO_ROOT)
 
+# Vet has a target of its own; without what only debuggers read, linking a test takes half as long.
+GOTEST = go test -vet=off -ldflags="-s -w"
+
 # Several servers of the same sessions on this machine, with servers of NATS from their Go module: some are
 # killed, and nothing is lost. Half a minute; nothing is left behind.
 cluster-demo:
 	@echo "building skillsd, NATS and the demo: the first time this takes minutes"
-	@cd e2e && go test -count=1 -run='^TestClusterDemo$$' -cluster-demo
+	@cd e2e && $(GOTEST) -count=1 -run='^TestClusterDemo$$' -cluster-demo
 
 # All that happens to the servers of a cluster, CHAOS times each: they are killed and stopped; and, for root
 # on Linux, packets are lost and disks are slow and full. And the suites of approvals and profiles against two
 # servers. And clocks that are hours apart.
 CHAOS = 1
 chaos:
-	go test -count=1 -v -timeout=0 -run='^TestCluster(Chaos|Network|Suites|Handles)$$' ./e2e -chaos=$(CHAOS)
+	$(GOTEST) -count=1 -v -timeout=0 -run='^TestCluster(Chaos|Network|Suites|Handles)$$' ./e2e -chaos=$(CHAOS)
 	e2e/clock test -count=1 -v -timeout=0 -run='^TestClusterClocks$$' ./e2e -cluster-clocks
 
 # Without the race detector, so that one build serves all of it. Prints at the end how long each part took.
@@ -77,33 +80,35 @@ SINGLE = ^cmd/skillsd$$|^cmd/skillsd/report$$|^sandbox/detect$$|test$$
 RACING = $(shell grep -rlE --include='*.go' --exclude='*_test.go' '$(SHARED)' $(CODE) | xargs -n 1 dirname | \
 	sort -u | grep -vE '$(SINGLE)' | sed 's,^,./,')
 UNITS  = $(shell go list ./... | grep -v /e2e | sed "s,^$$(go list -m),.,")
-LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./mcpserver/session \
+LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./skills/search ./mcpserver/session \
 	./provenance/filestore ./provenance/jetstream
 LONG   = Native NativeSampled TarballRefused Sources CacheOfHostileModules SecretsOfScripts Moved RecallLong \
+	CheckpointRefused CheckpointTooLarge FrontmatterOfOneRoot IndexMemory PagesOfRanks HandlesOfOthersAreFound \
+	Opaque RecordsValidate WholeStreams FloodIsCut ArtifactParts \
 	EqualRegistriesAreStoredOnce ManyOutputsMakeRoom MemoryOfLongSession ViewsGrow HostileArchives HostileDepth \
 	HostileFiles HostileFrontmatterOfAll HostileLinks HostileManifest HostileManyDirectories HostileManyFiles HostileNames
 space := $(subst ,, )
 NAMES  = ^Test($(subst $(space),|,$(strip $(LONG))))$$
 
-# UNITFLAGS are more flags of go test. Vet has a target of its own.
-GOTEST = go test -vet=off -timeout=30m -shuffle=on $(UNITFLAGS)
+# UNITFLAGS are more flags of go test.
+UNIT = $(GOTEST) -timeout=30m -shuffle=on $(UNITFLAGS)
 unit:
 	@if test -z "$(RACE)"; then \
-	echo "$(GOTEST) # every package but e2e, without -race"; \
-	CGO_ENABLED=0 $(GOTEST) $(UNITS); \
+	echo '$(UNIT) # every package but e2e, without -race'; \
+	CGO_ENABLED=0 $(UNIT) $(UNITS); \
 	else \
-	echo "$(GOTEST) # every package but e2e, with -race where goroutines are started"; \
-	CGO_ENABLED=0 $(GOTEST) $(filter-out $(RACING),$(UNITS)) && \
-	CGO_ENABLED=0 $(GOTEST) -run='$(NAMES)' $(LONGS) && \
-	$(GOTEST) -race -skip='$(NAMES)' $(RACING); \
+	echo '$(UNIT) # every package but e2e, with -race where goroutines are started'; \
+	CGO_ENABLED=0 $(UNIT) $(filter-out $(RACING),$(UNITS)) && \
+	CGO_ENABLED=0 $(UNIT) -run='$(NAMES)' $(LONGS) && \
+	$(UNIT) -race -skip='$(NAMES)' $(RACING); \
 	fi
 
 race:
-	go test -vet=off -timeout=60m -race -shuffle=on $(UNITS)
+	$(GOTEST) -timeout=60m -shuffle=on -race $(UNITS)
 
 # Not with -race: the server that is tested is another process.
 e2e:
-	go test -vet=off -count=1 -timeout=30m -shuffle=on $(E2EFLAGS) ./e2e/...
+	$(GOTEST) -count=1 -timeout=30m -shuffle=on $(E2EFLAGS) ./e2e/...
 
 # Every target for FUZZTIME.
 fuzz:
@@ -120,7 +125,7 @@ bin/runsc:
 # root, as an ordinary user too. SANDBOXES chooses the backends.
 SANDBOXES ?= native,bwrap,runsc
 sandbox-cases:
-	PATH="$$PATH:$(CURDIR)/bin" go test -count=1 -v -timeout=30m -run='^TestSandboxCases' ./e2e -sandboxes=$(SANDBOXES) -other-user
+	PATH="$$PATH:$(CURDIR)/bin" $(GOTEST) -count=1 -v -timeout=30m -run='^TestSandboxCases' ./e2e -sandboxes=$(SANDBOXES) -other-user
 
 # The sandbox on control groups of version 2 and on arm64, in virtual machines that are emulated: from
 # Debian's packages, without KVM, for an hour or more. VM chooses the machines.
@@ -135,13 +140,13 @@ bench:
 
 # 64 clients over HTTP for a minute; says what the server held before and after.
 load:
-	go test -count=1 -v -run='^TestLoad$$' ./e2e -load=60s
+	$(GOTEST) -count=1 -v -run='^TestLoad$$' ./e2e -load=60s
 
 # The same for an hour, with clients that leave, skills that change, reloads and a restart; each call is looked
 # for in the records.
 SOAK = 1h
 soak:
-	go test -count=1 -v -timeout=0 -run='^TestSoak$$' ./e2e -soak=$(SOAK) -soak-rest=1s
+	$(GOTEST) -count=1 -v -timeout=0 -run='^TestSoak$$' ./e2e -soak=$(SOAK) -soak-rest=1s
 
 # Installs into SUITES what conformance needs and is not there yet.
 suites:
@@ -152,10 +157,10 @@ suites:
 	echo "$(SUITES_NPM) $(SUITES_DATE)" >$(SUITES)/installed; }
 
 conformance: suites
-	go test -v -count=1 -timeout=20m -run='^TestSuite|OfficialClient|^TestReadmeCommands$$' ./e2e -suites="$(CURDIR)/$(SUITES)"
+	$(GOTEST) -v -count=1 -timeout=20m -run='^TestSuite|OfficialClient|^TestReadmeCommands$$' ./e2e -suites="$(CURDIR)/$(SUITES)"
 
 clients: clients-installed
-	go test -count=1 -v -run='^TestSetupRealClients$$|^TestClients|^TestReadmeCommands$$' ./e2e -clients="$(CURDIR)/$(CLIENTS)"
+	$(GOTEST) -count=1 -v -run='^TestSetupRealClients$$|^TestClients|^TestReadmeCommands$$' ./e2e -clients="$(CURDIR)/$(CLIENTS)"
 
 # Installs into CLIENTS what is not there yet; needs npm and a Node in PATH, and 1.2 GB.
 clients-installed:
@@ -168,7 +173,7 @@ clients-installed:
 # cf-harness's own command line and loop with the adapter; LABS is a checkout of its repository, and
 # LABS_MAP an import map for it where jsr.io cannot be reached.
 cf-harness:
-	go test -count=1 -v -run='^TestRealHarness$$' ./e2e/cfharness -labs="$(abspath $(LABS))" -labs-map="$(abspath $(LABS_MAP))"
+	$(GOTEST) -count=1 -v -run='^TestRealHarness$$' ./e2e/cfharness -labs="$(abspath $(LABS))" -labs-map="$(abspath $(LABS_MAP))"
 
 # Into GOBIN, else the bin of GOPATH.
 install:

@@ -585,3 +585,47 @@ func TestChanges(t *testing.T) {
 		}
 	}
 }
+
+// TestLongTests wants each test that the Makefile names as LONG in its packages LONGS and in no other: elsewhere a
+// test of that name would be left out with the race detector and not be run without it.
+func TestLongTests(t *testing.T) {
+	data, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(string(data), "\\\n", " ")
+	words := func(variable string) []string {
+		found := regexp.MustCompile(`(?m)^` + variable + ` *= (.*)$`).FindStringSubmatch(text)
+		if found == nil {
+			t.Fatalf("the Makefile has no %s", variable)
+		}
+		return strings.Fields(found[1])
+	}
+	names := words("LONG")
+	dirs := words("LONGS")
+	long := regexp.MustCompile(`(?m)^func Test(` + strings.Join(names, "|") + `)\(`)
+	seen := map[string]bool{}
+	err = filepath.WalkDir("..", func(file string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		data, err := os.ReadFile(file)
+		dir := "./" + strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../")
+		for _, found := range long.FindAllSubmatch(data, -1) {
+			name := string(found[1])
+			seen[name] = true
+			if !slices.Contains(dirs, dir) {
+				t.Errorf("Test%s of %s has the name of a LONG test, and %s is not in LONGS", name, file, dir)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !seen[name] {
+			t.Errorf("LONG names Test%s, which does not exist", name)
+		}
+	}
+}
