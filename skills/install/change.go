@@ -147,20 +147,24 @@ func (p *Plan) updateMoved(
 func (p *Plan) update(
 	ctx context.Context, from *fetched, e *Entry, to Origin, access Access,
 ) (Change, error) {
-	sk, err := from.find(to.Path)
+	there, err := from.find(to.Path)
 	if err != nil {
 		return Change{}, err
 	}
-	index, err := sk.Index(ctx)
+	files, err := from.linked(ctx, there.skill)
 	if err != nil {
 		return Change{}, err
 	}
-	by, identity, err := from.signer(ctx, sk, index, access)
+	by, identity, err := from.signer(ctx, files, access)
+	if err != nil {
+		return Change{}, err
+	}
+	files, err = from.contents(ctx, there.skill, there.plugin, by != "")
 	if err != nil {
 		return Change{}, err
 	}
 	c := Change{Name: e.Name, Before: e, After: e, lockOnly: true}
-	if index.TreeDigest == e.Tree {
+	if files.tree == e.Tree {
 		now := to
 		now.Commit, now.Digest = from.origin.Commit, from.origin.Digest
 		now.Signer, now.Identity = by, identity
@@ -172,7 +176,8 @@ func (p *Plan) update(
 		}
 		return c, nil
 	}
-	version, left, err := p.ready(ctx, sk, index, e.Name, "")
+	p.noteTaken([]*contents{files})
+	version, left, err := p.ready(ctx, from, files, e.Name, "")
 	if err != nil {
 		return Change{}, errors.Join(err, p.batch.Drop(p.placed(e.Name)))
 	}
