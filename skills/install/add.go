@@ -384,7 +384,6 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel())
 	var mu sync.Mutex
-	var all []*contents
 	for _, c := range chosen {
 		group.Go(func() error {
 			origin := from.origin
@@ -429,14 +428,14 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, files)
+			p.elsewhere = append(p.elsewhere, files)
 			p.Changes = append(p.Changes, Change{Name: c.name, After: entry, Left: left})
 			p.i.progress("skills stored", len(p.Changes), len(chosen))
 			return nil
 		})
 	}
 	err := group.Wait()
-	p.noteTaken(all)
+	p.noteTaken()
 	// The goroutines append in any order.
 	slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 	return err

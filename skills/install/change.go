@@ -52,6 +52,7 @@ func (i *Installer) UpdateMoved(
 				return err
 			}
 		}
+		p.noteTaken()
 		slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 		return p.judge(ctx)
 	})
@@ -176,7 +177,7 @@ func (p *Plan) update(
 		}
 		return c, nil
 	}
-	p.noteTaken([]*contents{files})
+	p.elsewhere = append(p.elsewhere, files)
 	version, left, err := p.ready(ctx, from, files, e.Name, "")
 	if err != nil {
 		return Change{}, errors.Join(err, p.batch.Drop(p.placed(e.Name)))

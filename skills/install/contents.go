@@ -332,9 +332,10 @@ func (c *contents) stage(ctx context.Context, f *fetched, st store.Putter) (*sto
 }
 
 // noteTaken notes what the skills of a plan are installed with from elsewhere in their source.
-func (p *Plan) noteTaken(all []*contents) {
+func (p *Plan) noteTaken() {
+	slices.SortFunc(p.elsewhere, func(a, b *contents) int { return strings.Compare(a.skill.Path, b.skill.Path) })
 	var links, named, unsettled []string
-	for _, c := range all {
+	for _, c := range p.elsewhere {
 		for _, link := range c.links {
 			links = append(links, c.skill.Path+"/"+link)
 		}

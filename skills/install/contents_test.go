@@ -138,7 +138,7 @@ func FuzzAfterRoot(f *testing.F) {
 }
 
 // The files of its plugin that a skill names are installed with it, and those that these load; no others, not
-// more than the limits allow, and none for a skill that a signature is about.
+// more than the limits allow.
 func TestNamedInPlugin(t *testing.T) {
 	big := strings.Repeat("x", maxNamedBytes/2+1)
 	files := map[string]string{
@@ -175,5 +175,30 @@ func TestNamedInPlugin(t *testing.T) {
 	}
 	if lock.Find("p/b").Taken != nil {
 		t.Errorf("taken for a skill that names nothing: %v", lock.Find("p/b").Taken)
+	}
+}
+
+// A signature is about the files of a skill: files of its plugin would be installed under it, unsigned. What its
+// links lead to must be signed.
+func TestSignedAlone(t *testing.T) {
+	ann := newSigner(t)
+	own := map[string]string{"SKILL.md": skillText("a") + "Run ${CLAUDE_PLUGIN_ROOT}/bin/tool.sh\n"}
+	files := map[string]string{"plugin.json": `{"name": "p"}`, "bin/tool.sh": "#!/bin/sh\n", "shared.md": "Shared.",
+		"skills/a/SKILL.md": own["SKILL.md"], "skills/a/skill.oms.sig": ann.model(own)}
+	dir := write(t, t.TempDir(), files)
+	m := newMachine(t)
+	req := Request{Source: dir, Plugin: "p", Access: Access{SignedBy: ann.key}}
+	if err := apply(t.Context(), m.open(), req); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := ReadLock(LockFile(m.state))
+	if err != nil || len(lock.Skills) != 1 || len(lock.Skills[0].Files) != 2 || lock.Skills[0].Taken != nil {
+		t.Errorf("installed %+v, %v", lock.Skills, err)
+	}
+	if err := os.Symlink("../../shared.md", filepath.Join(dir, "skills/a/shared.md")); err != nil {
+		t.Skip("missing capability: symbolic links:", err)
+	}
+	if err := apply(t.Context(), newMachine(t).open(), req); err == nil {
+		t.Error("a file that no signature is about was installed")
 	}
 }

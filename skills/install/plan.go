@@ -50,6 +50,8 @@ type Plan struct {
 	servers map[string]*listing         // MCP servers, by Source
 	present []candidate                 // requested skills that are installed already
 
+	elsewhere []*contents // of the skills that it stores
+
 	batch *store.Batch // the trees that it stores and the copies to serve
 }
 
