@@ -22,7 +22,8 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 func (i *Installer) UpdateMoved(
 	ctx context.Context, names []string, moves Moves, access Access,
 ) (*Plan, error) {
-	access.Offered = nil
+	// Any skill of an index or a collection may be the one that an installed skill has become.
+	access.Offered, access.all = nil, true
 	entries, err := i.named(names)
 	if err != nil {
 		return nil, err
@@ -167,7 +168,7 @@ func (p *Plan) update(
 	c := Change{Name: e.Name, Before: e, After: e, lockOnly: true}
 	if files.tree == e.Tree {
 		now := to
-		now.Commit, now.Digest = from.origin.Commit, from.origin.Digest
+		now.Commit, now.Digest = from.origin.Commit, from.digestOf(to.Path)
 		now.Signer, now.Identity = by, identity
 		facts := from.pluginFacts(to.Path, e.Plugin)
 		if now != e.Origin || !facts.equal(e.Plugin) {
@@ -182,7 +183,7 @@ func (p *Plan) update(
 	if err != nil {
 		return Change{}, errors.Join(err, p.batch.Drop(p.placed(e.Name)))
 	}
-	version.Commit, version.Digest = from.origin.Commit, from.origin.Digest
+	version.Commit, version.Digest = from.origin.Commit, from.digestOf(to.Path)
 	version.Plugin = from.pluginFacts(to.Path, e.Plugin)
 	if by != e.Origin.Signer || identity != e.Origin.Identity || !to.Same(e.Origin) {
 		origin := to

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,6 +96,9 @@ func (f *fetched) ownDir(at string) string {
 	}
 	return ""
 }
+
+// digestOf returns the digest of the skill at a path, if each skill is fetched by itself, else of the source.
+func (f *fetched) digestOf(at string) digest.Digest { return cmp.Or(f.digests[at], f.origin.Digest) }
 
 // candidates returns the skills of a source that are not nested in another, by path, and those that do not
 // load.
