@@ -73,7 +73,10 @@ func TestLinkOutOfPart(t *testing.T) {
 
 // The files that the links of a source lead to are bounded in number and in bytes.
 func TestLinkLimits(t *testing.T) {
-	for _, used := range []completions{{files: maxTaken - 1}, {bytes: maxTakenBytes - 3}} {
+	for _, used := range []struct {
+		files int
+		bytes int64
+	}{{files: maxTaken - 1}, {bytes: maxTakenBytes - 3}} {
 		f := &fetched{}
 		f.done.files, f.done.bytes = used.files, used.bytes
 		err := errors.Join(f.count(2), f.count(2))
