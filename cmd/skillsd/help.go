@@ -187,7 +187,13 @@ func flagSections(cmd *cobra.Command, all bool) (sections []flagSection, left in
 	for _, option := range config.Table() {
 		heading[option.Flag] = string(option.Section)
 	}
-	isOption := func(flag *pflag.Flag) bool { return heading[flag.Name] != "" }
+	options := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(config.Options).Register(options)
+	// A flag of another command may have the name of an option and mean something else.
+	isOption := func(flag *pflag.Flag) bool {
+		option := options.Lookup(flag.Name)
+		return option != nil && option.Usage == flag.Usage
+	}
 	isShown := func(flag *pflag.Flag) bool {
 		return all || !flag.Hidden && (!isOption(flag) || isFront(cmd, flag.Name))
 	}
