@@ -213,7 +213,7 @@ func (o *Options) Table() []Option {
 		{Key: "skills.preload", Flag: "skill", Value: &o.Skills,
 			Help: "load this `SKILL` at the start of the session (repeatable, order kept)"},
 		{Flag: "client", Value: &o.Roots.Client, Words: clients.WithSkills(),
-			Help: "`NAME` of the client that starts this server; conventional directories from which it " +
+			Help: "`NAME` of the client that starts this server; usual directories from which it " +
 				"loads skills itself are left out: " + strings.Join(clients.WithSkills(), ", ")},
 	}), o.Choice.table(), under(SectionSkills, []Option{
 		{Key: "catalog.disabled", Flag: "no-skill-catalog", Value: &o.NoCatalog,
