@@ -327,8 +327,8 @@ func (o *Options) policyTable() []Option {
 		{Key: "profiles", InFile: &o.Profiles, Help: "profiles, by name; a profile can only restrict"},
 		{Key: "principals", Flag: "auth-evidence", Section: SectionHTTP, Value: &o.HTTP.Evidence,
 			InFile: &o.Principals,
-			Help: "accept the prompt slots and modes that this `USER` of HTTP sends (repeatable); see " +
-				"skillsd help harness"},
+			Help: "accept the prompt slots and modes that this `PRINCIPAL`, a user of HTTP, sends " +
+				"(repeatable); see skillsd help harness"},
 		{Key: "policy.mode", Flag: "cfc-enforcement-mode", Value: &o.Mode,
 			Words:   []string{"disabled", "observe", "enforce-explicit", "enforce-strict"},
 			Default: "enforce-explicit",
