@@ -79,11 +79,11 @@ SINGLE = ^cmd/skillsd$$|^cmd/skillsd/report$$|^sandbox/detect$$|test$$
 RACING = $(shell grep -rlE --include='*.go' --exclude='*_test.go' '$(SHARED)' $(CODE) | xargs -n 1 dirname | \
 	sort -u | grep -vE '$(SINGLE)' | sed 's,^,./,')
 UNITS  = $(shell go list ./... | grep -v /e2e | sed "s,^$$(go list -m),.,")
-LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./skills/search ./mcpserver/session \
+LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./skills/search ./mcpserver/session ./mcpserver/wire \
 	./provenance/filestore ./provenance/jetstream
 LONG   = Native NativeSampled TarballRefused Sources CacheOfHostileModules SecretsOfScripts Moved RecallLong \
 	CheckpointRefused CheckpointTooLarge FrontmatterOfOneRoot IndexMemory PagesOfRanks HandlesOfOthersAreFound \
-	Opaque RecordsValidate WholeStreams FloodIsCut ArtifactParts \
+	Opaque RecordsValidate WholeStreams FloodIsCut ArtifactParts HTTPAnswerRoom JunkSurvives ChangedRegistryIsNotShared \
 	EqualRegistriesAreStoredOnce ManyOutputsMakeRoom MemoryOfLongSession ViewsGrow HostileArchives HostileDepth \
 	HostileFiles HostileFrontmatterOfAll HostileLinks HostileManifest HostileManyDirectories HostileManyFiles HostileNames
 space := $(subst ,, )
