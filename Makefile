@@ -229,7 +229,10 @@ systems:
 	GOOS=darwin go vet ./... && GOOS=darwin go build ./cmd/...
 	GOOS=windows go vet ./... && GOOS=windows go build ./cmd/...
 
-# Findings fail; a tool or a database that cannot be reached here is said and does not.
+# Findings fail; a tool or a database that cannot be reached here is said and does not. Whether it can is asked with
+# the modules of one program, before all packages are loaded.
 vuln:
 	@GOBIN="$(CURDIR)/bin" go install $(GOVULNCHECK) || { echo "govulncheck: cannot be fetched here, nothing was checked"; exit 0; }; \
-	out=$$(bin/govulncheck ./... 2>&1) || case $$out in *"fetching vulnerabilities"*) echo "govulncheck: no vulnerability database here, nothing was checked" ;; *) echo "$$out"; exit 1 ;; esac
+	case $$(bin/govulncheck -C cmd/skillsd -scan=module 2>&1) in *"fetching vulnerabilities"*) \
+	echo "govulncheck: no vulnerability database here, nothing was checked"; exit 0 ;; esac; \
+	out=$$(bin/govulncheck ./... 2>&1) || { echo "$$out"; exit 1; }
