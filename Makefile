@@ -1,6 +1,7 @@
 # Everything works from a fresh clone with Go and nothing else; `make demo` first.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.48.0
 FUZZTIME   ?= 1s
 RUNSC       = gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237
 DEMO_ROOT   = testdata/skills
@@ -21,7 +22,7 @@ RACE ?= $(shell go build -race runtime/cgo >/dev/null 2>&1 && echo -race)
 # The clients themselves, for Linux on amd64, to list what setup wrote and to see what they hand to a model.
 CLIENTS     = bin/clients
 CLIENTS_NPM = @anthropic-ai/claude-code@2.1.332 @openai/codex@0.171.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33 \
-	@github/copilot@1.0.102 @qwen-code/qwen-code@0.24.4
+	@github/copilot@1.0.102 @qwen-code/qwen-code@0.24.4 @anthropic-ai/mcpb@2.1.2
 
 # Traces of gRPC, which nothing here shows, are pages of html/template: with them the linker keeps every
 # exported method, and the binary is a sixth larger.
@@ -29,7 +30,7 @@ TAGS        = -tags=grpcnotrace
 RELEASE     = bin/release
 RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: install install-sigstore man screens clients cf-harness release release-check
+.PHONY: install install-sigstore man screens clients clients-installed cf-harness release release-check release-test
 .PHONY: build demo cluster-demo chaos nightly test compiled unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak suites conformance check lint vet systems vuln
 
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
@@ -72,7 +73,7 @@ compiled:
 
 # Tests that take long, on every backend that works here, with more of each: for an hour or two of the night.
 nightly:
-	SKILLSD_NIGHTLY=1 FUZZTIME=30s e2e/parts systems race e2e fuzz sandbox-cases conformance load chaos
+	SKILLSD_NIGHTLY=1 FUZZTIME=30s e2e/parts systems race e2e fuzz sandbox-cases conformance load chaos release-test
 
 # Without cgo where nothing needs it: what one of these has built, the others do not build again.
 compiled e2e fuzz sandbox-cases conformance lint vet systems vuln: export CGO_ENABLED = 0
@@ -165,14 +166,16 @@ suites:
 conformance: suites
 	$(GOTEST) -v -count=1 -timeout=20m -run='^TestSuite|OfficialClient|^TestReadmeCommands$$' ./e2e -suites="$(CURDIR)/$(SUITES)"
 
-# Installs into CLIENTS first what is not there yet; needs npm and a Node in PATH, and 1.2 GB.
-clients:
+clients: clients-installed
+	$(GOTEST) -count=1 -v -run='^TestSetupRealClients$$|^TestClients|^TestReadmeCommands$$' ./e2e -clients="$(CURDIR)/$(CLIENTS)"
+
+# Installs into CLIENTS what is not there yet; needs npm and a Node in PATH, and 1.2 GB.
+clients-installed:
 	@test "$$(cat $(CLIENTS)/installed 2>/dev/null)" = "$(CLIENTS_NPM)" || { \
 	command -v npm >/dev/null || { echo "clients: npm is missing"; exit 1; }; \
 	rm -rf $(CLIENTS) && mkdir -p $(CLIENTS) && \
 	npm install --loglevel=error --no-fund --no-audit --ignore-scripts --prefix $(CLIENTS) $(CLIENTS_NPM) && \
 	echo "$(CLIENTS_NPM)" >$(CLIENTS)/installed; }
-	$(GOTEST) -count=1 -v -run='^TestSetupRealClients$$|^TestClients|^TestReadmeCommands$$' ./e2e -clients="$(CURDIR)/$(CLIENTS)"
 
 # cf-harness's own command line and loop with the adapter; LABS is a checkout of its repository, and
 # LABS_MAP an import map for it where jsr.io cannot be reached.
@@ -197,15 +200,23 @@ man: build
 screens: build
 	go run ./e2e/screens bin/skillsd $(DEMO_ROOT) .github/screens
 
-# Static binaries with what each was made of, and their checksums. The same commit and the same Go make
-# the same bytes anywhere; the version is that of the commit.
-release:
-	@rm -rf $(RELEASE) && mkdir -p $(RELEASE)
+# Everything of a release, for every platform: programs and the list of their modules in RELEASE/programs; beside them
+# archives, packages, bundles, an image and a bill of materials; in RELEASE/manifests what other catalogues need. The
+# same commit and the same Go make the same bytes anywhere. The version is that of the tag, or a time and a commit.
+# e2e/release makes what is not a program. VERSION is for a build without git, such as one in a container.
+LDFLAGS = -s -w $(if $(VERSION),-X github.com/skillsd/skillsd/cmd/skillsd/report.linked=$(VERSION))
+release: bin/nfpm
+	@rm -rf $(RELEASE) && mkdir -p $(RELEASE)/programs
 	@set -e; for target in $(RELEASES); do for command in skillsd skillsd-sigstore; do \
-	os=$${target%/*}; arch=$${target#*/}; name=$$command-$$os-$$arch; test $$os != windows || name=$$name.exe; echo "$(RELEASE)/$$name"; \
-	CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT= GOFLAGS= go build $(TAGS) -trimpath -buildvcs=auto -ldflags="-s -w" -o $(RELEASE)/$$name ./cmd/$$command; \
-	(cd $(RELEASE) && go version -m -json $$name >$$name.modules.json); done; done
-	@cd $(RELEASE) && { sha256sum skillsd-* 2>/dev/null || shasum -a 256 skillsd-*; } >sha256sums && cat sha256sums
+	os=$${target%/*}; arch=$${target#*/}; name=$$command-$$os-$$arch; test $$os != windows || name=$$name.exe; echo "$(RELEASE)/programs/$$name"; \
+	CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT= GOFLAGS= go build $(TAGS) -trimpath -buildvcs=auto -ldflags="$(LDFLAGS)" -o $(RELEASE)/programs/$$name ./cmd/$$command; \
+	(cd $(RELEASE)/programs && go version -m -json $$name >$$name.modules.json); done; done
+	@CGO_ENABLED=0 go run -trimpath ./e2e/release -nfpm bin/nfpm $(RELEASE) && cat $(RELEASE)/sha256sums
+
+# Makes packages for Debian and RPM.
+bin/nfpm: Makefile
+	CGO_ENABLED=0 GOBIN="$(CURDIR)/bin" go install -trimpath $(NFPM)
+	@touch $@
 
 # Once more from a copy elsewhere with nothing built yet: every byte must be the same.
 release-check: release
@@ -213,6 +224,12 @@ release-check: release
 	tar -cf - --exclude=./bin . | tar -xf - -C "$$dir/src" && \
 	GOCACHE="$$dir/cache" $(MAKE) --no-print-directory -C "$$dir/src" release RELEASES="$(RELEASES)" && \
 	diff $(RELEASE)/sha256sums "$$dir/src/$(RELEASE)/sha256sums" && echo "both builds are the same, byte for byte"
+
+# Installs what a release has for this machine, each with its own package manager or client, and starts it. A tool that
+# is missing is skipped by name.
+release-test: $(if $(RELEASED),,release)
+	@$(MAKE) --no-print-directory clients-installed || echo "release-test: no clients: what they install is not tested"
+	go test -count=1 -v -timeout=30m -run='^TestInstall' ./e2e/release -release="$(CURDIR)/$(RELEASE)" -clients="$(CURDIR)/$(CLIENTS)"
 
 check: lint vet vuln
 

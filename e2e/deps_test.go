@@ -165,6 +165,7 @@ var importRules = map[string][]string{
 	"cmd/skillsd/installing": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/serve/cluster", "skills", "skills/archive", "skills/install", "skills/policy",
 		"skills/source/oci", "skills/store"},
 	"cmd/skillsd/clients": {"cmd/skillsd/exit", "cmd/skillsd/report", "skills/store/fsys"},
+	"cmd/skillsd/adopt":   {"skills/store/fsys"},
 	"e2e":                 {"*"},
 	"e2e/browser":         {},
 	"e2e/cfharness":       {},
@@ -173,6 +174,7 @@ var importRules = map[string][]string{
 	"e2e/floor":           {},
 	// Tests of every package leave to the night what takes long.
 	"e2e/nightly":  {},
+	"e2e/release":  {},
 	"e2e/testtree": {},
 	"e2e/screens":  {"e2e/browser"},
 }

@@ -27,7 +27,7 @@ import (
 
 func main() {
 	if len(os.Args) > 1 {
-		fmt.Fprintln(os.Stderr, "skillsd-sigstore is started by skillsd: see `skillsd help installed`")
+		fmt.Fprintln(os.Stderr, "skillsd-sigstore is started by skillsd: see `skillsd help install`")
 		os.Exit(2)
 	}
 	os.Exit(run(os.Stdin, os.Stdout, os.Stderr))

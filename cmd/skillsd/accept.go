@@ -17,47 +17,51 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
+// newAcceptCmd returns the name that `skillsd update --accept` had.
 func newAcceptCmd(a *app) *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
-		Use:   "accept NAME[@DIGEST]...",
-		Short: "Serve installed skills that wait in quarantine for a review",
-		Long: "Serve installed skills that are in quarantine: all that are named, or none. What there is\n" +
-			"to look at is printed, with the place of the files, and you are asked; --yes is for where\n" +
-			"there is no terminal. DIGEST is that of the tree you have looked at: any other content is\n" +
-			"refused. Only this content is accepted, not a later one. A skill with the verdict refuse\n" +
-			"cannot be accepted.",
-		Args: cobra.MinimumNArgs(1),
+		Use:    "accept NAME[@DIGEST]...",
+		Hidden: true,
+		Short:  "Serve installed skills that wait for a review, as `skillsd update --accept` does",
+		Args:   cobra.MinimumNArgs(1),
 		RunE: runE(func(ctx context.Context, args []string) error {
-			state, err := a.StateDir()
-			if err = cmp.Or(a.byUser("accept"), err); err != nil {
-				return err
-			}
-			trees := map[string]digest.Digest{}
-			for _, arg := range args {
-				name, tree, _ := strings.Cut(arg, "@")
-				trees[name] = digest.Digest(tree)
-			}
-			return a.carryOut(ctx, planned{
-				compute: func(i *install.Installer) (*install.Plan, error) { return i.Accept(trees) },
-				confirm: func(ctx context.Context, plan *install.Plan) error {
-					for n := range plan.Changes {
-						installing.Show(a.err, state, &plan.Changes[n])
-					}
-					_, err := a.confirmed(ctx, yes, "Serve "+report.Plural(len(plan.Changes), "skill")+"?")
-					return err
-				},
-				print: func(plan *install.Plan) error {
-					for _, c := range plan.Changes {
-						a.printf("accepted %s %s\n", c.Name, c.After.Tree)
-					}
-					return nil
-				},
-			})
+			return a.acceptInstalled(ctx, args, yes)
 		}),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
+}
+
+// acceptInstalled serves installed skills that are in quarantine, each NAME or NAME@DIGEST: all of them, or
+// none. It shows what there is to review, and asks unless yes is set. Only the content that is stored now is
+// accepted.
+func (a *app) acceptInstalled(ctx context.Context, args []string, yes bool) error {
+	state, err := a.StateDir()
+	if err = cmp.Or(a.byUser("--accept"), err); err != nil {
+		return err
+	}
+	trees := map[string]digest.Digest{}
+	for _, arg := range args {
+		name, tree, _ := strings.Cut(arg, "@")
+		trees[name] = digest.Digest(tree)
+	}
+	return a.carryOut(ctx, planned{
+		compute: func(i *install.Installer) (*install.Plan, error) { return i.Accept(trees) },
+		confirm: func(ctx context.Context, plan *install.Plan) error {
+			for n := range plan.Changes {
+				installing.Show(a.err, state, &plan.Changes[n])
+			}
+			_, err := a.confirmed(ctx, yes, "Serve "+report.Plural(len(plan.Changes), "skill")+"?")
+			return err
+		},
+		print: func(plan *install.Plan) error {
+			for _, c := range plan.Changes {
+				a.printf("accepted %s %s\n", c.Name, c.After.Tree)
+			}
+			return nil
+		},
+	})
 }
 
 // accept marks the waiting changes of a plan as accepted: the given trees and, if asks is set, those that the

@@ -23,36 +23,33 @@ import (
 
 // allowOptions are the flags of allow.
 type allowOptions struct {
-	app                            *app
-	Reader                         config.ReaderOptions
-	Ask                            string
-	List, DryRun, JSON, Offer, Yes bool
+	app                     *app
+	Reader                  config.ReaderOptions
+	Ask                     string
+	List, DryRun, JSON, Yes bool
 }
 
 func newAllowCmd(a *app) *cobra.Command {
 	opts := &allowOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "allow SKILL:PATH",
-		Short: "Show a script and allow exactly it, in the configuration",
-		Long: "Show a script of a skill with what can be known of it without running it, and write an " +
-			"entry into the configuration that allows it to run: this path, with these bytes, in a " +
-			"skill whose other files are what they are now, since a script may load them. If the " +
-			"script or one of these files changes later, it does not run before it is allowed again. With " +
-			":pin=script after the script, its own bytes alone are pinned. " +
-			"Outside scripts/ any file that an interpreter runs can be allowed, such as pdf:bin/fill.py; " +
-			"the instructions and other texts of a skill cannot. " +
-			"The script is printed first, and you are asked; where there is no terminal, --yes is your " +
-			"answer. The next question, or --ask, is how often you are asked before a run: about each " +
-			"one, until you allow the script for the rest of a session, or never. " +
-			"In a shell that an agent opened for its model nothing is allowed. " +
-			"Comments in the configuration stay. Models run scripts with the tool run_skill_script, " +
-			"which is not offered until the configuration says so: the question is about that too, and " +
-			"with --yes it is written if --offer-tool is given as well.\n\n" +
+		Short: "Read a script of a skill, and let it run",
+		Long: "Show a script, ask you, and write an entry into the configuration that lets it run.\n\n" +
 			"  skillsd allow pdf:scripts/extract.py\n" +
 			"  skillsd allow --list\n\n" +
-			"The list of network-looking calls is a help for reading: a script can hide what it does. " +
-			"What it can reach is decided by the sandbox, which has no network unless an entry names " +
-			"hosts.",
+			"The entry is for these bytes of the script, and for all other files of the skill as they " +
+			"are now, since a script may load them. After any change the script does not run until you " +
+			"allow it again. With :pin=script after the script, only its own bytes must stay the same. " +
+			"A file outside scripts/ can be allowed if an interpreter runs it, such as " +
+			"pdf:bin/fill.py; the instructions and other texts of a skill cannot.\n\n" +
+			"The next question, or --ask, is how often you are asked before a run: about each run, " +
+			"until you allow the script for the rest of a session, or never. Without a terminal, --yes " +
+			"is your answer. In a shell that an agent opened for its model nothing is allowed. " +
+			"Comments in the configuration stay. The first allowed script also offers run_skill_script " +
+			"to models, the tool that runs scripts.\n\n" +
+			"The list of calls that look like network access helps you read: a script can hide what it " +
+			"does. The sandbox decides what it can reach, and has no network unless the entry names " +
+			"hosts. See `skillsd help allow`.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
 	}
@@ -62,9 +59,9 @@ func newAllowCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "show the script, write nothing")
 	cmd.Flags().BoolVar(&opts.Yes, "yes", false,
 		"write the entry without asking; required without a terminal")
-	cmd.Flags().BoolVar(&opts.Offer, "offer-tool", false,
-		"also offer the tool that runs scripts, when the configuration does not: allow_tools: "+
-			"[run_skill_script]")
+	// Earlier versions offered the tool only with this flag.
+	cmd.Flags().Bool("offer-tool", true, "offer the tool that runs scripts, which is always done")
+	cmd.Flags().Lookup("offer-tool").Hidden = true
 	cmd.Flags().StringVar(&opts.Ask, "ask", "",
 		"`WHEN` you are asked before a run: always, session or never; with never exactly these bytes "+
 			"run for every client that calls them")
@@ -109,7 +106,7 @@ var askWords = []string{string(policy.AskAlways), string(policy.AskSession), str
 // howOften asks how often to ask before the script runs; an empty answer changes nothing.
 func (o *allowOptions) howOften(ctx context.Context, now policy.Ask) (string, error) {
 	if now == "" {
-		now = "as the policy demands"
+		now = "each run, unless the configuration demands less"
 	}
 	prompt := "Ask you before it runs?\n" +
 		"  always   about each run\n" +
@@ -219,11 +216,8 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		return err
 	}
 	offered := o.app.isSet("allow-tool") || slices.Contains(o.app.Cfg.Keys.AllowTools, mcpserver.ToolRun)
-	question := "Allow " + report.Printable(serve.ScriptName(entry)) + " to run"
-	if !offered && !o.Offer {
-		question += ", and offer models the tool " + mcpserver.ToolRun + ", without which none runs"
-	}
-	asked, err := o.app.confirmed(ctx, o.Yes, question+"?")
+	question := "Allow " + report.Printable(serve.ScriptName(entry)) + " to run?"
+	asked, err := o.app.confirmed(ctx, o.Yes, question)
 	if err != nil {
 		return err
 	}
@@ -235,9 +229,8 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		}
 		entry.Ask = policy.Ask(word)
 	}
-	offer := !offered && (o.Offer || asked)
 	facts.Config, err = o.app.EditAllow(ctx, func(edit *config.AllowEdit) error {
-		if offer {
+		if !offered {
 			if err := edit.Offer(); err != nil {
 				return err
 			}
@@ -266,16 +259,12 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		o.app.notef("skillsd: warning: %s is set and replaces the configuration's list",
 			config.EnvOf("allow-skill-script"))
 	}
-	if !offered && !offer {
-		o.app.notef("skillsd: warning: no script runs: the tool %s is not offered\n"+
-			"skillsd: hint: skillsd allow --offer-tool %s", mcpserver.ToolRun, serve.ShellName(entry))
-	}
-	return o.mend(ctx, found, asked)
+	return o.complete(ctx, found, asked)
 }
 
-// mend reports missing imports of an allowed script, and offers to make an environment with them. The user
-// has already decided whether the script may run.
-func (o *allowOptions) mend(ctx context.Context, found *environments.Imports, ask bool) error {
+// complete reports missing imports of an allowed script, and offers to make an environment with them. The
+// user has already decided whether the script may run.
+func (o *allowOptions) complete(ctx context.Context, found *environments.Imports, ask bool) error {
 	lacks := found.Text()
 	if lacks == "" {
 		return nil
@@ -373,7 +362,7 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 func newDisallowCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "disallow SKILL:scripts/PATH",
-		Short: "Remove a script from the allowlist of the configuration",
+		Short: "Stop a script from running: remove its entry",
 		Args:  cobra.ExactArgs(1),
 		RunE: runE(func(ctx context.Context, args []string) error {
 			entry, err := parseScript(args[0])

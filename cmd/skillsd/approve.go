@@ -21,10 +21,11 @@ func newApproveCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve CODE",
 		Short: "Approve a call that a client could not ask you about",
-		Long: "Show the call of a script that was refused because its client did not ask you, and let it " +
-			"run if you agree: exactly this call, once, within ten minutes. The refusal has the code. In a " +
-			"shell that an agent opened for its model nothing is approved.\n\n" +
-			"  skillsd approve K7QM-2XPD",
+		Long: "Show the call of a script that was refused because its client did not ask you, and let " +
+			"it run if you agree: exactly this call, once, within ten minutes. The refusal has the " +
+			"code.\n\n" +
+			"  skillsd approve K7QM-2XPD\n\n" +
+			"In a shell that an agent opened for its model nothing is approved.",
 		Args: cobra.ExactArgs(1),
 		RunE: runE(a.approve),
 	}

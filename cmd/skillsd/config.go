@@ -14,12 +14,12 @@ import (
 func newConfigCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Show the configuration in effect, and the schema of a configuration file",
+		Short: "Show the options in effect, and the schema of the file",
 		Long: "Every option of the server can be given on the command line, in the environment and in a\n" +
-			"file; the first of these that has it counts:\n\n" +
+			"file; the first of these that has it applies:\n\n" +
 			"  1. the flag, such as --log-level debug\n" +
-			"  2. the environment variable of its name, SKILLSD_LOG_LEVEL=debug; one that is\n" +
-			"     empty counts as not set, lists are split at line ends or else at commas\n" +
+			"  2. the environment variable of its name, SKILLSD_LOG_LEVEL=debug; an empty\n" +
+			"     variable is not set, lists are split at line ends or else at commas\n" +
 			"  3. the file: --config FILE, else SKILLSD_CONFIG, else\n" +
 			"     $XDG_CONFIG_HOME/skillsd/config.yaml, else ~/.config/skillsd/config.yaml,\n" +
 			"     never one in the working directory; /dev/null means no file\n" +
@@ -58,9 +58,9 @@ func newConfigShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show every option, its value and where that came from",
-		Long: "Show the options that `skillsd serve` would have with the same flags, each with its value\n" +
-			"and where that came from. Nothing is started; whether a server with them could start is what\n" +
-			"`skillsd doctor` checks. Secrets are shown by their source; their values are not read.",
+		Long: "Show the options that `skillsd serve` would have with the same flags, each with its " +
+			"value and where that came from. Nothing is started; `skillsd doctor` checks whether a " +
+			"server could start. Secrets are shown by their source; their values are not read.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(context.Context, []string) error { return opts.run() }),
 	}

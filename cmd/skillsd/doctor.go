@@ -18,12 +18,12 @@ func newDoctorCmd(a *app) *cobra.Command {
 	d := &doctor.Doctor{Process: &a.Process, Serve: a.serveOptions(), Flags: flags, Err: a.err}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check roots, skills, sandbox, interpreters and directories, with a fix for each problem",
+		Short: "Check whether skills load and scripts can run here, with a fix for each problem",
 		Long: "Check what `skillsd serve` needs, with the configuration and the flags it would have:\n" +
-			"roots, skills, what is allowed, every byte of what is installed, the sandbox, interpreters,\n" +
-			"directories and addresses. The first line is the verdict, then what to mend, the most\n" +
-			"important first, each with a hint, and then what is fine, in short. The exit code is 3 if\n" +
-			"something failed. Nothing is changed.",
+			"directories of skills, the skills, what is allowed, every byte of what is installed, the\n" +
+			"sandbox, interpreters and addresses. The first line is the verdict; then come the problems,\n" +
+			"the most important first, each with a fix, and a summary of the checks that passed. The exit\n" +
+			"code is 3 if a check failed. Nothing is changed.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return a.doctor(ctx, d, asJSON, verbose) }),
 	}
@@ -33,7 +33,8 @@ func newDoctorCmd(a *app) *cobra.Command {
 	cmd.Flags().AddFlagSet(flags)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&verbose, "verbose", false,
-		"print every check in full, with the digests of interpreters")
+		"print every check in full, with the digests of interpreters, and compare every byte of what is "+
+			"installed, however long that takes")
 	// These must be valid in any case; errors in the other options of serve are reported as findings.
 	var first pflag.FlagSet
 	(&config.ReaderOptions{}).Register(&first)
@@ -44,6 +45,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 }
 
 func (a *app) doctor(ctx context.Context, d *doctor.Doctor, asJSON, verbose bool) error {
+	d.Thorough = verbose
 	checks, err := d.Checks(ctx)
 	if err != nil {
 		return err

@@ -30,17 +30,16 @@ func newEnvCmd(a *app) *cobra.Command {
 	c := a.environments(&yes)
 	group := &cobra.Command{
 		Use:   "env",
-		Short: "Make environments of packages that scripts import",
-		Long: "Make environments of packages for scripts: resolved by pip or npm in the sandbox " +
-			"into a lock " +
-			"beside the configuration, fetched and unpacked by skillsd, kept by digest and mounted " +
-			"read-only. " +
-			"Nothing of a package runs while it is made. An entry of allow names its environment.\n\n" +
+		Short: "Give scripts the Python and npm packages that they import",
+		Long: "Make environments of packages for scripts.\n\n" +
 			"  skillsd env add office pypdf \"openpyxl>=3.1\" --allow pdf:scripts/fill.py\n" +
 			"  skillsd env add base --root oci:images/debian      a root file system\n" +
 			"  skillsd env list\n" +
-			"  skillsd env sync --frozen      make what the lock says, on another machine\n\n" +
-			"See `skillsd help packages`.",
+			"  skillsd env sync --frozen      make what the lock has, on another machine\n\n" +
+			"pip or npm resolves the names in the sandbox, into a lock beside the configuration. " +
+			"skillsd fetches and unpacks the packages, keeps them by digest and mounts them read-only. " +
+			"No code of a package runs while it is made. The entry of a script names its environment. " +
+			"See `skillsd help env`.",
 		RunE: groupE,
 	}
 	sub := func(use, short, long string, args cobra.PositionalArgs, writes bool,
@@ -67,9 +66,9 @@ func newEnvCmd(a *app) *cobra.Command {
 	var reader config.ReaderOptions
 	var allow []string
 	add := sub("add NAME [PACKAGE...]", "Add packages to an environment, and make it",
-		"Add packages to an environment and make it; without one of that name a new one. PACKAGE is a "+
+		"Add packages to an environment and make it; a new name makes a new one. PACKAGE is a "+
 			"requirement of Python, such as pypdf or \"openpyxl>=3.1\", or a package of npm, such as "+
-			"npm:docx@^9. What would be in it is shown, and you are asked.",
+			"npm:docx@^9. Its contents are shown, and you are asked.",
 		cobra.MinimumNArgs(1), true, func(ctx context.Context, args []string) error {
 			asked, err := environments.Asked(args[1:], requirements, packageJSON)
 			if err != nil {
@@ -161,10 +160,9 @@ func newEnvCmd(a *app) *cobra.Command {
 			return c.Update(ctx, args)
 		})
 	frozen := false
-	sync := sub("sync [NAME...]", "Make what the lock says",
-		"Make environments as the lock says, all if none is named: with the same digests as where it "+
-			"was written, "+
-			"or not at all. What is fetched is kept, so that making one again needs no network.",
+	sync := sub("sync [NAME...]", "Make the environments of the lock",
+		"Make the environments of the lock, all if none is named: with the same digests as where it "+
+			"was written, or not at all. Fetched files are kept, so that making one again needs no network.",
 		cobra.ArbitraryArgs, true, func(ctx context.Context,
 			args []string) error {
 			return c.Sync(ctx, args, frozen)
@@ -186,9 +184,9 @@ func newEnvCmd(a *app) *cobra.Command {
 		})
 	dry := false
 	gc := sub("gc", "Delete files of environments that nothing needs",
-		"Delete what no lock names and no server has open: trees, contents, packed packages. The locks of "+
-			"all configurations that made environments here count; if one cannot be read, nothing is "+
-			"deleted. `skillsd env update` and `skillsd env remove` do the same at their end.",
+		"Delete files that no lock names and no server has open. If the lock of a configuration that "+
+			"made environments here cannot be read, nothing is deleted. `skillsd env update` and `skillsd "+
+			"env remove` do the same at their end.",
 		cobra.NoArgs, false, func(ctx context.Context, _ []string) error {
 			if !dry {
 				if err := a.byUser("`skillsd env gc`"); err != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,11 +43,10 @@ func setHelp(root *cobra.Command) {
 		ValidArgsFunction: completeHelp,
 		RunE: func(help *cobra.Command, args []string) error {
 			name := strings.Join(args, " ")
-			for _, topic := range topics() {
-				if topic.name == name {
-					_, err := fmt.Fprint(help.OutOrStdout(), topic.text)
-					return err
-				}
+			text := topicText(cmp.Or(earlierTopics[name], name))
+			if text != "" {
+				_, err := fmt.Fprint(help.OutOrStdout(), text)
+				return err
 			}
 			cmd, _, err := root.Find(args)
 			if err != nil {
@@ -66,14 +66,17 @@ func completeHelp(help *cobra.Command, args []string, _ string) ([]string, cobra
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var words []string
-	for _, sub := range cmd.Commands() {
-		if sub.IsAvailableCommand() {
-			words = append(words, cobra.CompletionWithDesc(sub.Name(), sub.Short))
-		}
+	listed := topics()
+	if cmd.HasParent() || len(args) > 0 {
+		listed = nil
 	}
-	if !cmd.HasParent() && len(args) == 0 {
-		for _, topic := range topics() {
-			words = append(words, cobra.CompletionWithDesc(topic.name, topic.title))
+	for _, topic := range listed {
+		words = append(words, cobra.CompletionWithDesc(topic.name, topic.title))
+	}
+	for _, sub := range cmd.Commands() {
+		isTopic := slices.ContainsFunc(listed, func(t topic) bool { return t.name == sub.Name() })
+		if sub.IsAvailableCommand() && !isTopic {
+			words = append(words, cobra.CompletionWithDesc(sub.Name(), sub.Short))
 		}
 	}
 	return words, cobra.ShellCompDirectiveNoFileComp
@@ -82,16 +85,38 @@ func completeHelp(help *cobra.Command, args []string, _ string) ([]string, cobra
 //go:embed topics/*.md
 var topicFiles embed.FS
 
-// topic is a page of Markdown about more than one command.
+// topic is a page of Markdown about more than the flags of one command.
 type topic struct{ name, title, text string }
 
-// topics returns all topics, sorted by name.
+// topicNames are the topics in the order of the list: what a first day needs in front.
+var topicNames = []string{
+	"setup", "install", "allow", "sandbox", "env", "session", "security", "config", "serve",
+	"cluster", "harness",
+}
+
+// earlierTopics are the topics that contain the topics of earlier releases, by their names.
+var earlierTopics = map[string]string{
+	"allowlist": "allow", "asking": "allow", "profiles": "allow", "secrets": "allow",
+	"checking": "install", "installed": "install", "roots": "install",
+	"clients": "setup", "native": "setup",
+	"packages": "env", "sandboxes": "sandbox", "records": "session", "limits": "security",
+	"configuration": "config", "exit-codes": "config",
+	"http": "serve", "metrics": "serve", "service": "serve",
+	"cf-harness": "harness", "library": "harness", "tools": "harness",
+}
+
+// topicText returns the text of a topic, or "" if there is none of the name.
+func topicText(name string) string {
+	text, _ := topicFiles.ReadFile("topics/" + name + ".md")
+	return string(text)
+}
+
+// topics returns all topics, in the order of the list.
 func topics() (found []topic) {
-	files, _ := topicFiles.ReadDir("topics") // embedded files can always be read
-	for _, file := range files {
-		text, _ := topicFiles.ReadFile("topics/" + file.Name())
-		title, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
-		found = append(found, topic{strings.TrimSuffix(file.Name(), ".md"), title, string(text)})
+	for _, name := range topicNames {
+		text := topicText(name)
+		title, _, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
+		found = append(found, topic{name, title, text})
 	}
 	return found
 }
@@ -99,16 +124,14 @@ func topics() (found []topic) {
 // writeUsage writes the usage of a command, its subcommands, and its flags.
 func writeUsage(w io.Writer, cmd *cobra.Command) {
 	fmt.Fprintf(w, "Usage:\n  %s\n", usageLine(cmd))
-	if cmd.HasAvailableSubCommands() {
-		fmt.Fprint(w, "\nCommands:\n")
-		for _, sub := range cmd.Commands() {
-			if sub.IsAvailableCommand() {
-				writeItem(w, sub.Name(), sub.Short)
-			}
-		}
-	}
-	for _, section := range flagSections(cmd) {
+	writeCommands(w, cmd)
+	sections, left := flagSections(cmd, isFront)
+	for _, section := range sections {
 		fmt.Fprintf(w, "\n%s:\n%s", section.title, section.flags.FlagUsagesWrapped(helpWidth))
+	}
+	if left > 0 {
+		fmt.Fprintf(w, "\n%s\n", strings.Join(report.Fold(fmt.Sprintf("%d more flags set options of the "+
+			"configuration file: see `skillsd help config`, or the manual page.", left), helpWidth), "\n"))
 	}
 	if !cmd.HasParent() {
 		fmt.Fprint(w, "\nTopics, for `skillsd help TOPIC`:\n")
@@ -144,8 +167,9 @@ type flagSection struct {
 	flags *pflag.FlagSet
 }
 
-// flagSections returns the flags of a command in groups. The last group has the flags of every command.
-func flagSections(cmd *cobra.Command) []flagSection {
+// flagSections returns the flags of a command in groups, those that show selects, and the number of the
+// others. The last group has the flags of every command.
+func flagSections(cmd *cobra.Command, show func(*cobra.Command, string) bool) ([]flagSection, int) {
 	const few, others, everywhere = "Flags", "Other flags", "Flags of every command"
 	titles, sets := []string{few}, map[string]*pflag.FlagSet{}
 	add := func(title string, flag *pflag.Flag) {
@@ -158,16 +182,27 @@ func flagSections(cmd *cobra.Command) []flagSection {
 		}
 		sets[title].AddFlag(&shown)
 	}
-	count, heading := 0, map[string]string{}
+	count, left, heading := 0, 0, map[string]string{}
 	own := cmd.LocalNonPersistentFlags()
-	own.VisitAll(func(*pflag.Flag) { count++ })
 	for _, option := range config.Table() {
 		heading[option.Flag] = string(option.Section)
 	}
+	isShown := func(flag *pflag.Flag) bool { return heading[flag.Name] == "" || show(cmd, flag.Name) }
 	own.VisitAll(func(flag *pflag.Flag) {
-		if count < manyFlags {
+		switch {
+		case flag.Hidden:
+		case isShown(flag):
+			count++
+		default:
+			left++
+		}
+	})
+	own.VisitAll(func(flag *pflag.Flag) {
+		switch {
+		case flag.Hidden || !isShown(flag):
+		case count < manyFlags:
 			add(few, flag)
-		} else {
+		default:
 			add(cmp.Or(heading[flag.Name], others), flag)
 		}
 	})
@@ -187,7 +222,74 @@ func flagSections(cmd *cobra.Command) []flagSection {
 			sections = append(sections, flagSection{title, sets[title]})
 		}
 	}
-	return sections
+	return sections, left
+}
+
+// frontFlags are the flags of options that the help of a command shows, by the name of the command. The help
+// of other commands shows rootFlags. The rest is for the configuration file, for harnesses and for programs
+// that start a server.
+var frontFlags = map[string][]string{
+	"serve": {"skills-root", "skill", "disable-skill", "no-default-roots", "client",
+		"allow-skill-script", "profile", "workspace", "workspace-from-client", "limit", "sandbox",
+		"http", "unix", "public-url", "allowed-host", "allowed-origin", "auth-token-file", "auth-issuer",
+		"tls-cert", "tls-key", "insecure-no-auth", "page", "resume", "records", "metrics", "log-level"},
+	"worker": {"skills-root", "allow-skill-script", "workspace", "limit", "sandbox", "log-level", "cluster",
+		"cluster-key", "cluster-creds", "cluster-ca", "pool", "node"},
+	"run": {"skills-root", "profile", "workspace", "limit", "sandbox"},
+}
+
+var rootFlags = []string{"skills-root", "sandbox", "workspace", "validation", "cluster", "cluster-key"}
+
+// isFront reports whether the help of a command shows the flag of an option.
+func isFront(cmd *cobra.Command, flag string) bool {
+	front, isListed := frontFlags[cmd.Name()]
+	if !isListed {
+		front = rootFlags
+	}
+	return slices.Contains(front, flag)
+}
+
+// isAny shows every flag.
+func isAny(*cobra.Command, string) bool { return true }
+
+// group is a heading of the list of commands, and the commands below it in their order.
+type group struct {
+	title    string
+	commands []string
+}
+
+// groups are the commands by who needs them, those of every day first.
+var groups = []group{
+	{"Every day", []string{"setup", "install", "list", "show", "allow", "doctor", "session", "page",
+		"update"}},
+	{"Skills and scripts", []string{"search", "run", "undo", "approve", "disallow", "disable", "enable",
+		"remove", "rollback", "sync", "env"}},
+	{"Servers", []string{"serve", "worker", "config"}},
+	{"Authors of skills", []string{"validate", "publish"}},
+	{"Harnesses and tools", []string{"prompt", "schema", "completion", "version"}},
+}
+
+// writeCommands writes the subcommands of a command, and the commands of skillsd in groups.
+func writeCommands(w io.Writer, cmd *cobra.Command) {
+	if !cmd.HasAvailableSubCommands() {
+		return
+	}
+	all := []group{{title: "Commands"}}
+	for _, sub := range cmd.Commands() {
+		all[0].commands = append(all[0].commands, sub.Name())
+	}
+	if !cmd.HasParent() {
+		all = groups
+	}
+	for _, g := range all {
+		fmt.Fprintf(w, "\n%s:\n", g.title)
+		for _, name := range g.commands {
+			sub, _, err := cmd.Find([]string{name})
+			if err == nil && sub.IsAvailableCommand() {
+				writeItem(w, sub.Name(), sub.Short)
+			}
+		}
+	}
 }
 
 // reflow wraps the paragraphs of a text. Paragraphs with indented lines stay unchanged.
@@ -232,7 +334,8 @@ func writeMan(cmd *cobra.Command, dir string) error {
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(name), roff(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.nf\n%s\n.fi\n.SH DESCRIPTION\n", roff(usageLine(cmd)))
 	manText(&b, longText(cmd))
-	for _, section := range flagSections(cmd) {
+	sections, _ := flagSections(cmd, isAny)
+	for _, section := range sections {
 		fmt.Fprintf(&b, ".SH %s\n", roff(strings.ToUpper(section.title)))
 		section.flags.VisitAll(func(flag *pflag.Flag) {
 			value, text := pflag.UnquoteUsage(flag)
@@ -250,12 +353,9 @@ func writeMan(cmd *cobra.Command, dir string) error {
 	if cmd.HasParent() {
 		others = append(others, roff(manName(cmd.Parent())))
 	} else {
-		for _, topic := range topics() {
-			if topic.name == "exit-codes" {
-				b.WriteString(".SH EXIT STATUS\n")
-				manText(&b, strings.TrimPrefix(topic.text, "# "+topic.title+"\n\n"))
-			}
-		}
+		_, codes, _ := strings.Cut(topicText("config"), "\n## Exit codes\n")
+		b.WriteString(".SH EXIT STATUS\n")
+		manText(&b, codes)
 	}
 	for _, sub := range cmd.Commands() {
 		if !sub.IsAvailableCommand() {

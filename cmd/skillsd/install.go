@@ -28,6 +28,7 @@ import (
 type planned struct {
 	roots *config.RootOptions // installed skills may not take paths of skills in these roots; may be nil
 	dry   bool                // print the plan without carrying it out
+	quiet bool                // the caller reports what is installed and not served
 	// compute also describes the skills of the plan, which cannot be read after it is carried out.
 	compute func(i *install.Installer) (*install.Plan, error)
 	// confirm runs before the plan is carried out, and may return an error to stop; may be nil.
@@ -82,6 +83,9 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 		a.notef("skillsd: note: %s", line)
 	}
 	waiting := installing.Waiting(plan, p.dry)
+	if p.quiet {
+		waiting = nil
+	}
 	for _, row := range waiting {
 		a.say("warning", row[0])
 		if row[1] != "" {
@@ -91,7 +95,7 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 	if len(waiting) > 0 && err == nil {
 		err = &exit.Error{Code: exit.Problems}
 	}
-	if !p.dry {
+	if !p.dry && !p.quiet {
 		a.collectTrees(ctx, installed.Installer)
 	}
 	return err
@@ -215,16 +219,10 @@ func newInstallCmd(a *app) *cobra.Command {
 	opts := &installOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "install SOURCE [SKILL...]",
-		Short: "Install skills from git, an archive, a web server, a registry or a directory",
-		Long: "Install the skill of a source, the skills of it that are named, or with --all every skill\n" +
-			"of it, below the state directory, from where `skillsd serve` serves it. SOURCE is what you\n" +
-			"would paste: OWNER/REPO of GitHub, the address of a repository or of one of its pages, of\n" +
-			"a site that publishes skills or of a SKILL.md; a git URL (https:// or ssh://), the URL of\n" +
-			"a .tar.gz, .tgz, .tar or .zip archive, a reference to a registry of images (oci://), an\n" +
-			"MCP server that serves skills (mcp+https://HOST/mcp, 'mcp+stdio:PROGRAM ARGUMENT...'), a\n" +
-			"zip archive or a directory. The skills are checked and reported; nothing of them is run,\n" +
-			"and no script may run before it is allowed: see `skillsd allow`. A failure leaves\n" +
-			"nothing behind.\n\n" +
+		Short: "Install skills from a repository, a site, a file or a directory",
+		Long: "Install the skill of a source, the skills that you name, or with --all every skill. " +
+			"skillsd checks and describes them, and runs none of their files. No script runs until you " +
+			"allow it: see `skillsd allow`. A failure leaves nothing behind.\n\n" +
 			"  skillsd install anthropics/skills pdf docx\n" +
 			"  skillsd install https://github.com/anthropics/skills/tree/main/skills/pdf\n" +
 			"  skillsd install npx skills add anthropics/skills --skill pdf\n" +
@@ -232,12 +230,17 @@ func newInstallCmd(a *app) *cobra.Command {
 			"  skillsd install https://example.com/.well-known/agent-skills/index.json --all\n" +
 			"  skillsd install oci://ghcr.io/example/notes:1.2\n" +
 			"  skillsd install ./my-skills --all --tier user\n\n" +
-			"A skill is named by its directory in the source; --name chooses another name.\n" +
-			"skillsd.lock in the state directory has the source, the commit and the digest of every\n" +
+			"SOURCE is what you would paste: OWNER/REPO of GitHub; the address of a repository or of " +
+			"one of its pages, of a site that publishes skills, or of a SKILL.md; a git URL (https:// " +
+			"or ssh://); the URL of a .tar.gz, .tgz, .tar or .zip archive; a reference to an image " +
+			"registry (oci://); an MCP server that serves skills (mcp+https://HOST/mcp, " +
+			"'mcp+stdio:PROGRAM ARGUMENT...'); a zip archive or a directory.\n\n" +
+			"A skill is named by its directory in the source; --name chooses another name. " +
+			"skillsd.lock in the state directory has the source, the commit and the digest of every " +
 			"file. With --keep-going the exit code is 3 if a skill was left out.\n\n" +
-			"Each skill gets a verdict. What somebody must look at first, such as text that nobody\n" +
-			"sees, is served when you say so: on a terminal you are asked, elsewhere it is installed\n" +
-			"and not served, and the exit code is 3; see `skillsd accept`.",
+			"A skill with invisible text or other suspicious content needs your review first. On a " +
+			"terminal you are asked; elsewhere it is installed and not served, and the exit code is 3. " +
+			"See `skillsd update --accept` and `skillsd help install`.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: runE(opts.run),
 	}
@@ -256,7 +259,7 @@ func newInstallCmd(a *app) *cobra.Command {
 	flags.BoolVar(&opts.request.KeepGoing, "keep-going", false,
 		"with --all: install what can be installed, and report the rest")
 	flags.BoolVar(&opts.request.WithRequirements, "with-requirements", false,
-		"also install the skills of the source that it says it requires")
+		"also install the skills of the source that it requires")
 	opts.access.Register(flags, true)
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "fetch, check and report; install nothing")
 	flags.BoolVar(&opts.JSON, "json", false, "print JSON")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -53,11 +54,10 @@ func newChangeCmds(a *app) []*cobra.Command {
 		command("removed", (*install.Installer).Remove, &cobra.Command{
 			Use:   "remove NAME...",
 			Short: "Remove installed skills",
-			Long: "Stop serving installed skills and remove them from the lock file: all that " +
-				"are named, or " +
-				"none. Their files stay in the store of the state directory while a session that loaded " +
-				"them is kept or a server runs; the next command that changes what is installed collects " +
-				"them, and so does `skillsd session gc`.",
+			Long: "Uninstall skills: all that you name, or none. They are removed from the lock file " +
+				"and no longer served. Their files stay in the state directory while the log of a " +
+				"session that loaded them is kept, or a server runs; the next command that changes " +
+				"what is installed deletes them, and so does `skillsd session gc`.",
 		}),
 		command("enabled", (*install.Installer).Enable, &cobra.Command{
 			Use:   "enable NAME...",
@@ -70,10 +70,9 @@ func newChangeCmds(a *app) []*cobra.Command {
 		}),
 		command("rolled back", (*install.Installer).Rollback, &cobra.Command{
 			Use:   "rollback NAME...",
-			Short: "Return to the version of installed skills before their last update",
-			Long: "Return to the version of installed skills before their last update, of all " +
-				"that are named " +
-				"or of none. A second rollback undoes the first.",
+			Short: "Return to the version of a skill before its last update",
+			Long: "Return to the version of installed skills before their last update: of all that you " +
+				"name, or of none. A second rollback undoes the first.",
 		}),
 	}
 }
@@ -90,8 +89,9 @@ func (a *app) readLock() (*install.Lock, error) {
 func newVerifyCmd(a *app) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
-		Use:   "verify",
-		Short: "Compare every byte of the installed skills with the lock file",
+		Use:    "verify",
+		Hidden: true, // doctor does it too
+		Short:  "Compare every byte of the installed skills with the lock file",
 		Long: "Compare every byte of the installed skills, where they are served and where they are " +
 			"stored, with the digests in skillsd.lock, and find files among them that were not " +
 			"installed. Each problem is one line, SKILL/FILE: what; the exit code is 3 if there is " +
@@ -160,24 +160,25 @@ func newSyncCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sync [LOCKFILE]",
 		Short: "Make the installed skills equal to a lock file",
-		Long: "Install exactly the versions of a lock file, such as the skillsd.lock of another\n" +
-			"machine: from the store, or else from the recorded sources at the recorded commits,\n" +
-			"every file checked against its digest. If one cannot be had, nothing is changed.\n" +
-			"Without LOCKFILE, the lock file of the installation itself is used: what was changed\n" +
-			"or lost since is brought back.\n\n" +
-			"Skills that are not in LOCKFILE stay, unless --frozen removes them: then the\n" +
-			"installation has what the file says and nothing else. --check changes nothing and\n" +
-			"exits 3 if something would change, or if nobody has accepted what needs a look: each\n" +
-			"content that is stored here gets its verdict anew.\n\n" +
-			"A tier above third-party is taken from LOCKFILE only for skills that have it here\n" +
-			"already, with the same bytes from the same source, or whose signer the configuration\n" +
-			"trusts as much; --trust-tiers takes it for all.\n" +
-			"Skills that are replaced can be rolled back.\n\n" +
-			"--from-cluster takes the lock file and the files that `skillsd publish` has put into\n" +
-			"--cluster with the same --cluster-key; only signed skills are fetched from their\n" +
+		Long: "Install exactly the versions of a lock file, such as the skillsd.lock of another " +
+			"machine. Files come from the state directory, or else from the recorded sources at the " +
+			"recorded commits, and each is compared with its digest. If one is missing, nothing is " +
+			"changed. Without LOCKFILE your own installation is repaired: what was changed or lost is " +
+			"restored.\n\n" +
+			"  skillsd sync --frozen skillsd.lock\n" +
+			"  skillsd sync --check\n\n" +
+			"Skills that are not in LOCKFILE stay, unless --frozen removes them. --check changes " +
+			"nothing, and exits with 3 if something would change, or if a skill needs a review that it " +
+			"has not had: each stored content gets its verdict anew. Replaced skills can be rolled " +
+			"back.\n\n" +
+			"A tier above third-party is taken from LOCKFILE only for skills that have it here " +
+			"already, with the same bytes from the same source, or whose signer the configuration " +
+			"trusts as much. --trust-tiers takes it for all.\n\n" +
+			"--from-cluster takes the lock file and the files that `skillsd publish` has put into " +
+			"--cluster with the same --cluster-key. Only signed skills are fetched from their " +
 			"sources.\n\n" +
-			"The version that `skillsd rollback` returns to is brought back too. If it cannot be\n" +
-			"had, the rest is repaired and the exit code is 3; --drop-earlier forgets it.",
+			"The version that `skillsd rollback` returns to is restored too. If it is missing, the " +
+			"rest is repaired and the exit code is 3; --drop-earlier forgets it.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
 	}
@@ -185,9 +186,9 @@ func newSyncCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&opts.sync.Exact, "frozen", false, "remove what is not in the lock file")
 	cmd.Flags().BoolVar(&opts.Check, "check", false, "only print what would change")
 	cmd.Flags().BoolVar(&opts.sync.DropEarlier, "drop-earlier", false,
-		"forget the version to roll back to if it is damaged and cannot be had again")
+		"forget the version to roll back to if it is damaged and its source has it no more")
 	cmd.Flags().BoolVar(&opts.sync.TrustAccepted, "trust-accepted", false,
-		"serve what LOCKFILE says somebody accepted, without looking at it here")
+		"serve what was accepted in LOCKFILE, without a review here")
 	cmd.Flags().BoolVar(&opts.Trust, "trust-tiers", false, "take tiers above third-party from LOCKFILE")
 	cmd.Flags().BoolVar(&opts.FromCluster, "from-cluster", false, "install what was published in --cluster")
 	a.cluster.Register(cmd.Flags(), "with --from-cluster, the NATS cluster of this `URL` (repeatable)", true)
@@ -304,7 +305,7 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 	count := report.Plural(changed, "skill")
 	switch {
 	case len(plan.Changes) == 0 && len(o.found) > 0:
-		return exit.Errorf(exit.Problems, "review them, then: skillsd accept NAME",
+		return exit.Errorf(exit.Problems, "review them, then: skillsd update --accept NAME",
 			"%s not accepted yet", report.Plural(len(o.found), "skill"))
 	case len(plan.Changes) == 0:
 		o.app.notef("ok: nothing to do")
@@ -330,32 +331,44 @@ type updateOptions struct {
 	app           *app
 	Roots         config.RootOptions
 	access        config.AccessOptions
-	Accept        []string
+	Accept        []string // digests, or waiting
 	Preview, JSON bool
+	Yes           bool
 	moves         install.Moves
 }
+
+// waiting is the value of --accept without a digest: the skills that are named.
+const waiting = "waiting"
 
 func newUpdateCmd(a *app) *cobra.Command {
 	opts := &updateOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "update [NAME...]",
 		Short: "Update installed skills from where they came from",
-		Long: "Fetch the sources of the named installed skills, or of all, and replace the skills\n" +
-			"that changed there. The changes are printed: instructions and scripts as a diff, other\n" +
-			"files by name, allowed-tools and signals. --preview prints them and changes nothing. A\n" +
-			"script that changed does not run before it is allowed again; `skillsd rollback NAME`\n" +
-			"returns to the version before.\n\n" +
-			"A version that somebody must look at first, such as one with new scripts or hosts, does\n" +
-			"not replace the one that is served: on a terminal you are asked, elsewhere --accept says\n" +
-			"yes to exactly the tree that was printed, and without it the exit code is 3.\n\n" +
-			"A skill that is no longer where it came from keeps its version, with what became of it,\n" +
-			"and the exit code is 3: --follow takes it from where it is now, --prune removes it.",
+		Long: "Fetch the sources of the installed skills that you name, or of all, and replace what " +
+			"changed there. The changes are printed: instructions and scripts as a diff, other files " +
+			"by name, allowed-tools and signals. --preview prints them and changes nothing. A changed " +
+			"script does not run until you allow it again. `skillsd rollback NAME` returns to the " +
+			"version before.\n\n" +
+			"  skillsd update --preview\n" +
+			"  skillsd update --accept notes\n\n" +
+			"A version that needs a review, such as one with new scripts or hosts, does not replace " +
+			"the version that is served. On a terminal you are asked; elsewhere --accept DIGEST " +
+			"accepts exactly the version that was printed, and without it the exit code is 3.\n\n" +
+			"--accept NAME serves an installed skill that needs a review and is not served yet. The " +
+			"reasons are printed, with the place of the files, and you are asked; --yes does not ask. " +
+			"With NAME@DIGEST any other content is refused. A skill with the verdict refuse cannot be " +
+			"accepted.\n\n" +
+			"A skill that is no longer where it came from keeps its version, and the exit code is 3. " +
+			"--follow takes it from where it is now, --prune removes it.",
 		RunE: runE(opts.run),
 	}
 	opts.Roots.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.Preview, "preview", false, "print what would change, and change nothing")
 	cmd.Flags().StringArrayVar(&opts.Accept, "accept", nil,
-		"serve the version with the tree `DIGEST` although it needs a look (repeatable)")
+		"serve the skill, or its version with this `DIGEST`, although it needs a review (repeatable)")
+	cmd.Flags().Lookup("accept").NoOptDefVal = waiting
+	cmd.Flags().BoolVar(&opts.Yes, "yes", false, "with --accept NAME, do not ask")
 	cmd.Flags().BoolVar(&opts.moves.Follow, "follow", false,
 		"update skills that moved in their source, or whose branch is gone, from their new place")
 	cmd.Flags().BoolVar(&opts.moves.Prune, "prune", false, "remove skills that their source no longer has")
@@ -364,7 +377,51 @@ func newUpdateCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func (o *updateOptions) run(ctx context.Context, names []string) error {
+// accepted separates the arguments after --accept: digests of trees, names of installed skills in
+// quarantine, and others.
+func (o *updateOptions) accepted(args []string) (quarantined, names []string, err error) {
+	isNamed := slices.Contains(o.Accept, waiting)
+	o.Accept = slices.DeleteFunc(o.Accept, func(value string) bool { return value == waiting })
+	if !isNamed {
+		return nil, args, nil
+	}
+	if len(args) == 0 {
+		return nil, nil, exit.Usagef("`skillsd list --only quarantined` lists them",
+			"--accept takes the names of skills, or the digest of a version")
+	}
+	lock, err := o.app.readLock()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, arg := range args {
+		name, tree, hasTree := strings.Cut(arg, "@")
+		e := lock.Find(name)
+		switch {
+		case strings.HasPrefix(arg, "sha256:"):
+			o.Accept = append(o.Accept, arg)
+		case e != nil && e.Quarantined():
+			quarantined = append(quarantined, arg)
+		default:
+			names = append(names, name)
+			if hasTree {
+				o.Accept = append(o.Accept, tree)
+			}
+		}
+	}
+	return quarantined, names, nil
+}
+
+func (o *updateOptions) run(ctx context.Context, args []string) error {
+	quarantined, names, err := o.accepted(args)
+	if err != nil {
+		return err
+	}
+	if len(quarantined) > 0 && !o.Preview {
+		err = o.app.acceptInstalled(ctx, quarantined, o.Yes)
+		if err != nil || len(names) == 0 && len(o.Accept) == 0 {
+			return err
+		}
+	}
 	if len(o.Accept) > 0 && !o.Preview {
 		if err := o.app.byUser("--accept"); err != nil {
 			return err

@@ -53,13 +53,14 @@ func newListCmd(a *app) *cobra.Command {
 	opts := &listOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the skills that would be served, those withheld, and what was found wrong",
-		Long: "List every skill with its state: ✓ enabled, ○ hidden from models or disabled, ✗\n" +
-			"unavailable or, of what is installed, quarantined: see `skillsd accept`. FORM is strict\n" +
-			"when `skillsd validate` accepts the skill, repaired when its frontmatter loads only after\n" +
-			"a repair, else lenient. RUN counts the scripts that --allow-skill-script lets run, of\n" +
-			"all. What was found wrong is on stderr, each with a fix. A root that was given and\n" +
-			"cannot be read makes the exit code 1.",
+		Short: "List your skills, and what is wrong with them",
+		Long: "List every skill with its state: ✓ enabled; ○ hidden from models, or disabled; ✗ " +
+			"unavailable, or installed and not served because it needs a review (`skillsd update " +
+			"--accept`).\n\n" +
+			"FORM is strict if `skillsd validate` accepts the skill, repaired if its frontmatter loads " +
+			"only after a repair, else lenient. RUN is the number of scripts that you allowed, of all. " +
+			"Problems are on stderr, each with a fix. The exit code is 1 if a directory that you named " +
+			"cannot be read.",
 		Args: cobra.NoArgs,
 		RunE: runE(opts.run),
 	}

@@ -206,19 +206,19 @@ func newServerCmd(a *app) *cobra.Command {
 func newBareCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "skillsd",
-		Short: "Serve Agent Skills over MCP, guarded and recorded",
-		Long: "skillsd serves directories of Agent Skills to any MCP client. It loads skills on demand,\n" +
-			"serves every file as a resource, runs scripts only if they are allowlisted and only in a\n" +
-			"sandbox, and leaves a record of each session that can be verified.\n\n" +
+		Short: "Give Agent Skills to MCP clients, guarded and logged",
+		Long: "skillsd gives Agent Skills to Claude Code, Codex and other MCP clients. It shows a " +
+			"skill when an agent needs it. It runs a script only if you allowed exactly that script, " +
+			"and only in a sandbox. It keeps a log of each session, which you can verify.\n\n" +
+			"  skillsd setup                          connect your clients\n" +
 			"  skillsd install ./my-skills --all      skills of a directory, a zip or git\n" +
-			"  skillsd list                           what is served, and what is wrong\n" +
+			"  skillsd list                           your skills, and what is wrong\n" +
 			"  skillsd allow pdf:scripts/extract.py   read a script and let it run\n" +
-			"  skillsd setup claude --write           connect Claude Code\n" +
 			"  skillsd doctor                         what is missing, and what to do\n" +
 			"  skillsd session show                   what a model was shown and ran\n\n" +
-			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems; see\n" +
-			"`skillsd help exit-codes`. `skillsd completion --help` says how a shell completes commands\n" +
-			"and names.",
+			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems; " +
+			"see `skillsd help config`. `skillsd completion --help` shows how a shell completes " +
+			"commands and names.",
 		Version:           readBuild().Version,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
@@ -251,6 +251,11 @@ func (a *app) loadConfig(cmd *cobra.Command) error {
 	if err := a.Load(a.err); err != nil {
 		return err
 	}
+	return a.configure(cmd)
+}
+
+// configure sets the flags of a command from the environment and the configuration, which was loaded.
+func (a *app) configure(cmd *cobra.Command) error {
 	own := cmd.Flags()
 	if flag := own.Lookup("workspace"); flag != nil && flag.Changed {
 		a.Workspace = flag.Value.String()

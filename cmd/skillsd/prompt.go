@@ -29,11 +29,11 @@ func newPromptCmd(a *app) *cobra.Command {
 	opts := &promptOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "prompt",
-		Short: "Print the catalog of skills for a system prompt",
-		Long: "Print the skills that a model may see, for a system prompt: as xml an element\n" +
-			"<available_skills> with the name, description and location of each, escaped, or as text one\n" +
-			"line for each. If a budget is given and not all of it fits, descriptions are shortened first\n" +
-			"and names are left out last.",
+		Short: "Print the list of skills for a system prompt",
+		Long: "Print the skills that a model may see, for a system prompt: as xml an element " +
+			"<available_skills> with the name, description and location of each, escaped, or as text " +
+			"one line for each. If a budget is given and not all of it fits, descriptions are " +
+			"shortened first and names are left out last.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}

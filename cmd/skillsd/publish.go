@@ -22,17 +22,15 @@ import (
 	"github.com/skillsd/skillsd/skills/source/web"
 )
 
-// newPublishCmds returns the commands that publish skills for installation elsewhere.
+// newPublishCmds returns the command that publishes skills for installation elsewhere, and the names that two
+// of its forms had.
 func newPublishCmds(a *app) []*cobra.Command {
 	out, site, packJSON, indexJSON := "", "", false, false
 	made := plugin.Published{}
 	pack := &cobra.Command{
-		Use:   "pack DIR",
-		Short: "Pack a skill into an archive that `skillsd install` takes",
-		Long: "Pack the skill in DIR into a .tar.gz archive with SKILL.md at its root: exactly the files\n" +
-			"that would be served, the same files always as the same bytes. What cannot be installed\n" +
-			"is refused. The digest is what `skillsd install --sha256` takes.\n\n" +
-			"  skillsd pack ./notes --out notes-1.2.tar.gz",
+		Use:         "pack DIR",
+		Hidden:      true,
+		Short:       "Pack a skill into an archive, as `skillsd publish DIR FILE.tar.gz` does",
 		Args:        cobra.ExactArgs(1),
 		Annotations: map[string]string{withoutConfig: "true"},
 		RunE: runE(func(ctx context.Context, args []string) error {
@@ -42,16 +40,9 @@ func newPublishCmds(a *app) []*cobra.Command {
 	pack.Flags().StringVarP(&out, "out", "o", "", "`FILE` to write, outside of DIR (default: NAME.tar.gz)")
 	pack.Flags().BoolVar(&packJSON, "json", false, "print JSON")
 	index := &cobra.Command{
-		Use:   "index DIR",
-		Short: "Write the files by which a web site publishes skills",
-		Long: "Write the skills below DIR and their index (Agent Skills Discovery 0.2.0) into the files\n" +
-			"of a web site, below .well-known/agent-skills: all of them, or nothing. The index is\n" +
-			"replaced, and names no skill that is not in DIR.\n\n" +
-			"With --plugin, write the manifests by which clients install DIR as a plugin instead:\n" +
-			"plugin.json and .claude-plugin/marketplace.json in DIR.\n\n" +
-			"  skillsd index ./skills --site ./public\n" +
-			"  skillsd index . --plugin notes --plugin-version 1.2.0\n" +
-			"  skillsd install https://example.com/.well-known/agent-skills/index.json --all",
+		Use:         "index DIR",
+		Hidden:      true,
+		Short:       "Publish skills on a web site or as a plugin, as `skillsd publish` does",
 		Args:        cobra.ExactArgs(1),
 		Annotations: map[string]string{withoutConfig: "true"},
 		RunE: runE(func(ctx context.Context, args []string) error {
@@ -65,39 +56,76 @@ func newPublishCmds(a *app) []*cobra.Command {
 	index.Flags().BoolVar(&indexJSON, "json", false, "print JSON")
 	index.Flags().StringVar(&made.Name, "plugin", "", "write the manifests of a plugin with this `NAME`")
 	index.Flags().StringVar(&made.Version, "plugin-version", "", "`VERSION` of the plugin")
-	push := false
-	publish := &cobra.Command{
-		Use:   "publish [DIR oci://REGISTRY/REPOSITORY[:TAG]]",
-		Short: "Publish skills in a registry of container images, or those that are installed in a cluster",
-		Long: "Push the skill in DIR, packed as by `skillsd pack`, to a registry and give it the tag; or\n" +
-			"all skills below DIR and a collection of them, which has the tag. The same files always\n" +
-			"have the same digest. The login is that of `docker login`.\n\n" +
+	return []*cobra.Command{pack, index, newPublishCmd(a)}
+}
+
+// publishOptions are the flags of publish.
+type publishOptions struct {
+	app    *app
+	Site   string
+	Plugin plugin.Published
+	JSON   bool
+}
+
+func newPublishCmd(a *app) *cobra.Command {
+	opts := &publishOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "publish [DIR [FILE.tar.gz | oci://REGISTRY/REPOSITORY[:TAG]]]",
+		Short: "Publish skills as an archive, site or plugin, or in a registry",
+		Long: "Publish skills, so that others can install them. A skill that cannot be installed is " +
+			"refused, and the same files always have the same digest.\n\n" +
+			"  skillsd publish ./notes notes-1.2.tar.gz\n" +
+			"  skillsd publish ./skills --site ./public\n" +
+			"  skillsd publish . --plugin notes --plugin-version 1.2.0\n" +
 			"  skillsd publish ./notes oci://ghcr.io/example/notes:1.2\n" +
-			"  skillsd install oci://ghcr.io/example/notes:1.2\n\n" +
-			"Without arguments, make the skills that are installed and served here those of --cluster,\n" +
-			"if each byte is as skillsd.lock says. Servers take them with `skillsd sync\n" +
-			"--from-cluster`, and workers those that they allow; see `skillsd help cluster`.\n\n" +
-			"  skillsd publish --cluster tls://nats-1:4222 --cluster-key cluster.key",
+			"  skillsd publish --cluster tls://nats-1:4222 --cluster-key cluster.key\n\n" +
+			"An archive has SKILL.md at its top and exactly the files that would be served; `skillsd " +
+			"install --sha256` takes its digest. --site writes all skills below DIR and their index " +
+			"(Agent Skills Discovery 0.2.0) below .well-known/agent-skills, or nothing. --plugin " +
+			"writes plugin.json and .claude-plugin/marketplace.json into DIR, by which clients install " +
+			"it. A registry gets one skill, or all below DIR and a collection with the tag, by the " +
+			"login of `docker login`.\n\n" +
+			"Without DIR the skills that are installed and served here become those of --cluster, if " +
+			"each byte matches skillsd.lock. Servers take them with `skillsd sync --from-cluster`; see " +
+			"`skillsd help cluster`.",
 		Args: cobra.MaximumNArgs(2),
-		RunE: runE(func(ctx context.Context, args []string) error {
-			switch flag := a.Cfg.ClusterFlag(); {
-			case len(args) == 0:
-				return a.publishInstalled(ctx, push)
-			case flag != "":
-				return exit.Usagef("leave one of them out: DIR goes to the registry, and without DIR what "+
-					"is installed here goes to the cluster",
-					"--%s has no effect on what goes to a registry", flag)
-			case len(args) == 1:
-				return exit.Usagef("give both, or none and --cluster for what is installed here",
-					"publish takes DIR and oci://REGISTRY/REPOSITORY")
-			}
-			return a.push(ctx, args[0], args[1], push)
-		}),
+		RunE: runE(opts.run),
 	}
-	publish.Flags().BoolVar(&push, "json", false, "print JSON")
-	a.cluster.Register(publish.Flags(),
-		"publish in the NATS cluster of this `URL` (repeatable)", true)
-	return []*cobra.Command{pack, index, publish}
+	cmd.Flags().StringVar(&opts.Site, "site", "", "`DIR` of the files of a web site")
+	cmd.Flags().StringVar(&opts.Plugin.Name, "plugin", "", "`NAME` of a plugin whose manifests to write")
+	cmd.Flags().StringVar(&opts.Plugin.Version, "plugin-version", "", "`VERSION` of the plugin")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	a.cluster.Register(cmd.Flags(), "publish in the NATS cluster of this `URL` (repeatable)", true)
+	return cmd
+}
+
+func (o *publishOptions) run(ctx context.Context, args []string) error {
+	a, flag := o.app, o.app.Cfg.ClusterFlag()
+	const forms = "give one of FILE.tar.gz, oci://REGISTRY/REPOSITORY, --site DIR and --plugin NAME"
+	targets := len(args) - 1
+	for _, given := range []string{o.Site, o.Plugin.Name} {
+		if given != "" {
+			targets++
+		}
+	}
+	switch {
+	case len(args) == 0 && targets < 0:
+		return a.publishInstalled(ctx, o.JSON)
+	case len(args) == 0:
+		return exit.Usagef("skillsd publish DIR "+forms, "publish takes DIR first")
+	case flag != "":
+		return exit.Usagef("leave one of them out: without DIR what is installed here goes to the cluster",
+			"--%s has no effect on the skills of a directory", flag)
+	case targets != 1:
+		return exit.Usagef(forms, "publish takes DIR and one place to publish it")
+	case o.Plugin.Name != "":
+		return a.writePlugin(ctx, args[0], &o.Plugin)
+	case o.Site != "":
+		return a.publish(ctx, args[0], o.Site, o.JSON)
+	case strings.HasSuffix(args[1], ".tar.gz") && !strings.Contains(args[1], "://"):
+		return a.pack(ctx, args[0], args[1], o.JSON)
+	}
+	return a.push(ctx, args[0], args[1], o.JSON)
 }
 
 // published is the output of `skillsd publish --json`.
@@ -196,7 +224,7 @@ func (a *app) pack(ctx context.Context, dir, file string, asJSON bool) error {
 		return unpublished(dir, err)
 	}
 	if len(list) > 1 {
-		return exit.Usagef("give the directory of one; `skillsd index` publishes all of them",
+		return exit.Usagef("give the directory of one; --site and oci:// publish all of them",
 			"%s has %d skills", dir, len(list))
 	}
 	data, made, err := discovery.Pack(ctx, list[0])
@@ -208,7 +236,7 @@ func (a *app) pack(ctx context.Context, dir, file string, asJSON bool) error {
 		made.File = made.Name + ".tar.gz"
 	}
 	next := filepath.Join(dir, "..", filepath.Base(made.File))
-	if err := outside(dir, made.File, report.ShellLine("skillsd", "pack", dir, "--out", next)); err != nil {
+	if err := outside(dir, made.File, report.ShellLine("skillsd", "publish", dir, next)); err != nil {
 		return err
 	}
 	if err := discovery.Write(made.File, data); err != nil {

@@ -53,19 +53,19 @@ func newRunCmd(a *app) *cobra.Command {
 	opts := &runOptions{app: a, all: pflag.NewFlagSet("serve", pflag.ContinueOnError)}
 	cmd := &cobra.Command{
 		Use:   "run SKILL scripts/PATH [-- ARG...]",
-		Short: "Run a script of a skill as the tool run_skill_script would",
-		Long: "Run one script of a skill as a client's call of the tool run_skill_script would run " +
-			"it: with the same configuration, rules, sandbox and record.\n\n" +
+		Short: "Run a script of a skill yourself, as for a client",
+		Long: "Run one script of a skill as a client's call of the tool run_skill_script would run it: " +
+			"with the same configuration, rules, sandbox and session log.\n\n" +
 			"  skillsd run pdf scripts/extract.py -- --pages 1-3 report.pdf\n\n" +
-			"The words after -- go to the script as they are, without a shell. When the script has " +
-			"ended, its stdout is printed on stdout and its stderr on stderr: byte for byte in a " +
-			"pipe, on a terminal without what would control it. Of a long stream the beginning and " +
-			"the end are printed, as the tool returns them; the record has the rest. The last line on " +
-			"stderr says how the run ended and how to look at its record.\n\n" +
-			"If a script needs an approval, skillsd asks on a terminal, and elsewhere the run is " +
-			"refused. Nothing in a command line shows who wants a run: --prompt-slot-role " +
-			"direct-command, or the same in the configuration, says that you do. In a shell that an agent " +
-			"opened for its model only the rules of the configuration count, and nobody is asked.\n\n" +
+			"The words after -- go to the script unchanged, without a shell. The script's stdout is " +
+			"printed on stdout and its stderr on stderr when it has ended: byte for byte in a pipe, " +
+			"without control characters on a terminal. A long stream is cut in the middle, as for a " +
+			"client; the session log has the rest. The last line on stderr is how the run ended and " +
+			"how to look at its log.\n\n" +
+			"If a script needs your approval, skillsd asks on a terminal, and elsewhere the run is " +
+			"refused. With --prompt-slot-role direct-command, or the same in the configuration, you " +
+			"confirm that you want the run. In a shell that an agent opened for its model only the " +
+			"rules of the configuration apply, and no question is asked.\n\n" +
 			"Exit codes: 0 the script ended with 0; 3 it ended with another code, by a signal or at a " +
 			"limit; 1 it was refused, canceled or could not be run; 2 usage.",
 		Args: runArgs,
@@ -84,7 +84,7 @@ func newRunCmd(a *app) *cobra.Command {
 			"of --limit")
 	flags.BoolVar(&opts.Stdin, "stdin", false, "pass standard input to the script, at most 1 MiB")
 	flags.BoolVar(&opts.JSON, "json", false,
-		"print the result or the denial as JSON instead of what the script printed")
+		"print the result or the refusal as JSON instead of what the script printed")
 	return cmd
 }
 
@@ -131,6 +131,11 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	if err := o.Serve.Configure(o.all); err != nil {
 		return err
 	}
+	// The output goes to the user at the terminal, not to a model.
+	isDefault := o.app.Cfg.OriginOf("release").Kind == config.FromDefault
+	if isDefault && o.app.agentShell() == "" && report.IsTerminal(o.app.out) {
+		o.Serve.Release = string(policy.ReleaseObserved)
+	}
 	if limit := o.Serve.Limits.Timeout; limit > 0 && o.Timeout > limit {
 		return exit.Usagef("raise the limit with --limit timeout, or ask for less",
 			"--timeout: %s is more than the limit of a run, %s", o.Timeout, config.Duration(limit))
@@ -152,7 +157,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 			return err
 		}
 		if len(request.Stdin) > mcpserver.MaxStdinBytes {
-			err = exit.Usagef("pass less, or let the script read a file of the workspace",
+			err = exit.Usagef("pass less, or let the script read a file of the project directory",
 				"--stdin: the input is longer than %s", config.Size(mcpserver.MaxStdinBytes))
 		}
 		if err != nil {
@@ -332,7 +337,7 @@ func remedyOf(denied *session.Denied) string {
 		return hint
 	case policy.CodeToolNotAllowed:
 		return "allow the script, and with it the tool that runs scripts: " +
-			report.ShellLine("skillsd", "allow", "--offer-tool", d.Skill+":"+d.Path)
+			report.ShellLine("skillsd", "allow", d.Skill+":"+d.Path)
 	}
 	return remedy
 }

@@ -28,11 +28,11 @@ import (
 func newSchemaCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema [NAME]",
-		Short: "Print the JSON Schema of a file of a record, an object in results, or a --json",
-		Long: "Print the JSON Schema (2020-12) of one of the files of a session's record, of the objects " +
-			"in results, of a denial, of the _meta that a caller may send, or of what a command " +
-			"prints with --json, or of the JSON of a screen of `skillsd page`: `skillsd schema " +
-			"list-json`. Without a name the names are listed.",
+		Short: "Print the JSON Schema of a session log, of results, or of a --json",
+		Long: "Print the JSON Schema (2020-12) of a file of a session log, of the objects in results, " +
+			"of a refusal, of the _meta that a caller may send, of what a command prints with --json, " +
+			"or of a screen of `skillsd page`: `skillsd schema list-json`. Without a name the names " +
+			"are listed.",
 		Args:        cobra.MaximumNArgs(1),
 		ValidArgs:   schemaNames(),
 		Annotations: map[string]string{withoutConfig: "true"},

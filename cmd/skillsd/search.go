@@ -21,17 +21,15 @@ func newSearchCmd(a *app) *cobra.Command {
 	limit, asJSON, questions := 0, false, ""
 	cmd := &cobra.Command{
 		Use:   "search QUERY",
-		Short: "Search the skills a model may see, as the tool search_skills does",
-		Long: "Search name, path, description, tags and when_to_use of the skills a model may see, best " +
-			"first, as the tool search_skills does; the beginning of the instructions counts for " +
-			"less. Several " +
-			"words need no quotes.\n\n--evaluate measures how well search finds your skills: each line " +
-			"of FILE is " +
-			"a query, a tab, and the path or name of the skill that answers it; of several with " +
-			"tabs between " +
-			"them, any is right. # begins a comment. It prints how many answers are the first hit, among " +
-			"5 and among 20, the mean of 1/place (MRR), and the same for plain BM25; then the questions " +
-			"whose answer is not among the first 5.",
+		Short: "Search your skills, as a model does with search_skills",
+		Long: "Search name, path, description, tags and when_to_use of the skills that a model may " +
+			"see, best first. The beginning of the instructions weighs less. Several words need no " +
+			"quotes.\n\n" +
+			"--evaluate measures how well search finds your skills. Each line of FILE is a query, a " +
+			"tab, and the path or name of the skill that answers it; if there are several with tabs " +
+			"between them, any is right. # begins a comment. It prints how many answers are the first " +
+			"hit, among 5 and among 20, the mean of 1/place (MRR), and the same for plain BM25; then " +
+			"the questions whose answer is not among the first 5.",
 		Args: func(cmd *cobra.Command, words []string) error {
 			if questions != "" && len(words) == 0 {
 				return nil

@@ -30,23 +30,27 @@ func newServeCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve skills over stdio or HTTP",
-		Long: "Serve skills to one MCP client over stdin and stdout, or with --http or --unix to many\n" +
-			"over HTTP. Without --skills-root the conventional directories are served: ./skills,\n" +
-			"./.agents/skills, ./.claude/skills and ./.github/skills (untrusted), ~/.agents/skills and\n" +
-			"~/.claude/skills. What `skillsd install` installed is served as well.\n\n" +
-			"Nothing may run unless it is allowed twice, the tool and the exact script:\n\n" +
+		Long: "Serve your skills to one MCP client over stdin and stdout, or with --http or --unix to " +
+			"many over HTTP. A client starts this itself, with the entry that `skillsd setup` " +
+			"writes.\n\n" +
+			"  skillsd serve --http 127.0.0.1:8080 --auth-token-file tokens\n\n" +
+			"Installed skills are served, and before them the skills in the directories of " +
+			"--skills-root. Without --skills-root these are ./skills, ./.agents/skills, " +
+			"./.claude/skills and ./.github/skills (untrusted), ~/.agents/skills and " +
+			"~/.claude/skills.\n\n" +
+			"No script runs unless `skillsd allow` allowed it, or two flags, for the tool and for " +
+			"exactly this script:\n\n" +
 			"  skillsd serve --skills-root ./skills --allow-tool run_skill_script \\\n" +
-			"    --allow-skill-script pdf:scripts/extract.py \\\n" +
-			"    --prompt-slot-role direct-command\n\n" +
-			"Every flag can also be given in the environment and in a file: see `skillsd config\n" +
-			"--help`.",
+			"    --allow-skill-script pdf:scripts/extract.py\n\n" +
+			"Every flag is also a variable and a key of the configuration file: see `skillsd help " +
+			"config`.",
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = runE(func(ctx context.Context, _ []string) error {
 		given := cmd.Flags().Changed("records") || a.isSet("records") || a.configByUser() != nil
 		if a.agentShell() != "" && given { // `session gc` is refused there too
 			opts.Records.GC.Age, opts.Records.GC.Total = 0, 0
-			a.notef("skillsd: warning: no records are deleted: in an agent's shell --records and "+
+			a.notef("skillsd: warning: no session logs are deleted: in an agent's shell --records and "+
 				"--config do not decide that (%s is set)", a.agentShell())
 		}
 		return opts.Run(ctx)
@@ -89,9 +93,8 @@ func newWorkerCmd(a *app) *cobra.Command {
 		Use:   "worker",
 		Short: "Run scripts for the servers of a cluster",
 		Long: "Run scripts for servers that were started with the same --cluster, --cluster-key and " +
-			"--pool, on machines without a sandbox as well, until it is asked to end. A worker allows by " +
-			"its own configuration and has the same skills; its secrets stay here. See `skillsd help " +
-			"cluster`.",
+			"--pool, which then need no sandbox, until it is asked to end. A worker decides by its own " +
+			"configuration and has the same skills; its secrets stay here. See `skillsd help cluster`.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error {
 			if err := opts.Configure(all); err != nil {
@@ -158,11 +161,12 @@ func newPageCmd(a *app) *cobra.Command {
 	listen, updates := "", false
 	cmd := &cobra.Command{
 		Use:   "page",
-		Short: "Show sessions, refusals and what may run in a browser",
-		Long: "Show in a browser on this machine what agents did, what was refused and why, who was asked, " +
-			"what may run, and whether the records verify; until Ctrl-C. A call that waits for your word " +
-			"can be approved there; nothing else is changed. No server needs to run. The link that is " +
-			"printed opens it once, in one browser. Every screen is also JSON, as its link says.",
+		Short: "See sessions, refusals and what may run, in a browser",
+		Long: "Show in a browser on this machine what agents did, what was refused and why, what users " +
+			"were asked, what may run, and whether the session logs verify; until Ctrl-C. A call that " +
+			"waits for your approval can be approved there; nothing else is changed. No server needs " +
+			"to run. The link that is printed opens it once, in one browser. Every screen is also " +
+			"JSON, as its link shows.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error {
 			// It shows what was withheld from models.
@@ -230,7 +234,7 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 				}
 				return a.printed(ctx, append(words, a.knownTo(words, given)...)...)
 			},
-			Show: func(link string) { a.notef("skillsd: the operator's page: %s", link) },
+			Show: func(link string) { a.notef("skillsd: the page: %s", link) },
 			Live: source.Live, Members: source.Members, OIDC: source.Login, Log: source.Log}, listener)
 	}
 }

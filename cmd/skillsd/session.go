@@ -30,14 +30,14 @@ import (
 func newSessionCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
-		Short: "Read, verify, export and delete the records of sessions",
+		Short: "Read, verify, export and delete the logs of sessions",
 		Args:  cobra.NoArgs,
 		RunE:  groupE,
 	}
 	cmd.AddCommand(newSessionListCmd(a), newSessionShowCmd(a), newSessionVerifyCmd(a), newSessionReplayCmd(a),
 		newSessionExportCmd(a), newSessionGCCmd(a))
 	cmd.AddCommand(sessions.NewMoveCmds(&a.cluster, a.out, a.byUser)...)
-	const usage = "read the records in the NATS cluster of this `URL` (repeatable)"
+	const usage = "read the session logs in the NATS cluster of this `URL` (repeatable)"
 	for _, reads := range cmd.Commands() {
 		a.cluster.Register(reads.Flags(), usage, false)
 	}
@@ -185,10 +185,10 @@ func newSessionKeygenCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keygen FILE",
 		Short: "Make a key that signs sessions: FILE and FILE.pub",
-		Long: "Make an Ed25519 key for `skillsd serve --sign-key FILE`, which then signs the last event " +
-			"of every session that ends, and FILE.pub for `skillsd session verify --key FILE.pub`. " +
-			"Whoever can read FILE can sign. Keep FILE.pub where nobody who can write the records can " +
-			"change it. Neither file may exist.",
+		Long: "Make an Ed25519 key for `skillsd serve --sign-key FILE`, which then signs the last " +
+			"event of every session that ends, and FILE.pub for `skillsd session verify --key " +
+			"FILE.pub`. Any user who can read FILE can sign. Keep FILE.pub where no user who can write " +
+			"the session logs can change it. Neither file may exist.",
 		Args: cobra.ExactArgs(1),
 		RunE: runE(func(_ context.Context, args []string) error {
 			private, public, err := note.GenerateKey(rand.Reader, name)
@@ -223,12 +223,13 @@ func newSessionGCCmd(a *app) *cobra.Command {
 		Use:   "gc",
 		Short: "Delete old sessions",
 		Long: "Delete the sessions last written longer ago than --older-than, and those whose clients " +
-			"called longest ago while all take more than --total, but never one that a server has open, " +
-			"nor the --keep whose clients called last. A session is deleted as a whole: record, views, " +
-			"outputs and texts that only it was shown. While no server runs, stored skill trees that " +
-			"nothing names any more are deleted too. A server does the same by itself with `--records " +
-			"age=90d,total=20GiB`, and first ends sessions of its own that nobody uses. Parents and " +
-			"children do not depend on each other; a child whose parent is deleted still names it.",
+			"called longest ago while all take more than --total, but never one that a server has " +
+			"open, nor the --keep whose clients called last. A session is deleted as a whole: log, " +
+			"outputs and the texts that only it was shown. While no server runs, stored copies of " +
+			"skills that no session and no installation needs are deleted too. A server does the same " +
+			"by itself with `--records age=90d,total=20GiB`, and first ends sessions of its own that " +
+			"are not in use. Parents and children do not depend on each other; a child whose parent is " +
+			"deleted still names it.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error {
 			if !opts.DryRun {
@@ -319,10 +320,11 @@ func newSessionExportCmd(a *app) *cobra.Command {
 		Short: "Print a session for other tools",
 		Long: "Print a session as one JSON document (json: events, views, snapshots, outputs and what was " +
 			"shown), or for each run one unsigned in-toto Statement a line (intoto), with the run's " +
-			"outputs as the subject and skill tree, script, arguments, sandbox, policy decision and place " +
-			"in the record as the predicate of type " + sessions.ExecutionType + ". With evals it is " +
-			"written into the new directory --to, as a run that the skill-creator of Anthropic grades, " +
-			"shows and counts; see `skillsd help records`. A record is not verified beyond its chain; see " +
+			"outputs as the subject, and the content of the skill, script, arguments, sandbox, policy " +
+			"decision and place in the log as the predicate of type " + sessions.ExecutionType +
+			". With evals it is written into the new directory --to, as a run that the skill-creator of " +
+			"Anthropic grades, " +
+			"shows and counts; see `skillsd help session`. A log is not verified beyond its chain; see " +
 			"`skillsd session verify`. Without SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -378,9 +380,9 @@ func newSessionShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [SESSION]",
 		Short: "Show what a session was shown, ran and was refused",
-		Long: "Show what a session was shown, ran and was refused, an event a line. Without SESSION it is " +
-			"the newest; the beginning of an id is enough. Its parent and its children come first. With " +
-			"--follow, events are shown as they are recorded, until the session ends or on Ctrl-C.",
+		Long: "Show what a session was shown, ran and was refused, an event a line. Without SESSION it " +
+			"is the newest; the beginning of an id is enough. Its parent and its children come first. " +
+			"With --follow, events are shown as they happen, until the session ends or on Ctrl-C.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: a.onSession(func(ctx context.Context, records provenance.Reader, id string) error {
 			opts.Columns, opts.Agent = a.knownColumns(a.out), a.agentShell()
@@ -407,10 +409,10 @@ func newSessionReplayCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay [SESSION]",
 		Short: "Print in order what the model was shown",
-		Long: "Print in order what the model was shown: instructions, files and parts of files, released " +
-			"output of scripts and refusals. Every text is found by the digest that the record has of it " +
-			"and printed behind \"| \"; if it can no longer be found, the reason is printed instead and " +
-			"the exit code is 3. Without SESSION it is the newest.",
+		Long: "Print in order what the model was shown: instructions, files and parts of files, " +
+			"released output of scripts and refusals. Each text is found by its digest in the session " +
+			"log and printed behind \"| \"; if it is missing, the reason is printed instead and the " +
+			"exit code is 3. Without SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: a.onSession(func(ctx context.Context, records provenance.Reader, id string) error {
 			state, _ := a.StateDir() // without one, stored trees cannot be found
@@ -432,7 +434,7 @@ func newSessionVerifyCmd(a *app) *cobra.Command {
 	opts := &sessionVerifyOptions{app: a, Verify: sessions.Verify{To: a.out, Notes: a.err}}
 	cmd := &cobra.Command{
 		Use:   "verify [SESSION]",
-		Short: "Recompute a session's hash chain and compare every file with it",
+		Short: "Check that the log of a session was not changed",
 		Long: "Recompute a session's hash chain from its bytes and compare every view, every kept output " +
 			"and every text that was shown with it. The first difference is printed as FILE:LINE: WHAT " +
 			"and the exit code is 3. With --key, the key must also have signed the last event. Without " +

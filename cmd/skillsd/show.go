@@ -16,7 +16,7 @@ func newShowCmd(a *app) *cobra.Command {
 	opts := &listOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "show SKILL",
-		Short: "Show one skill: facts, files, scripts and whether each may run",
+		Short: "Show one skill: files, scripts, and whether each may run",
 		Args:  cobra.ExactArgs(1),
 		RunE:  runE(opts.show),
 	}

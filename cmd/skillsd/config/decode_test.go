@@ -56,7 +56,7 @@ func TestConfigExample(t *testing.T) {
 
 // The help topic shows the example that is tested, so that it is true.
 func TestConfigExampleInTopic(t *testing.T) {
-	topic, err := os.ReadFile("../topics/configuration.md")
+	topic, err := os.ReadFile("../topics/config.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestConfigExampleInTopic(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(topic, append(append([]byte("```yaml\n"), example...), "```\n"...)) {
-		t.Error("topics/configuration.md does not show testdata/config.yaml as it is")
+		t.Error("topics/config.md does not show testdata/config.yaml as it is")
 	}
 }
 

@@ -87,7 +87,7 @@ func (o *RootOptions) given(p *Process) ([]skills.Root, error) {
 		return roots, nil
 	}
 	if o.Client != "" && clients.Named(o.Client) == nil {
-		return nil, exit.Usagef("`skillsd help clients` lists the names",
+		return nil, exit.Usagef("`skillsd help setup` lists the names",
 			"--client: unknown client %q", Clip(o.Client))
 	}
 	isOwn, err := o.clientOwn(p)

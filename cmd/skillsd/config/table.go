@@ -57,11 +57,11 @@ type Section string
 // The sections of the help of serve.
 const (
 	SectionSkills  Section = "Skills"
-	SectionPolicy  Section = "What may run, on which evidence"
+	SectionPolicy  Section = "What may run"
 	SectionRuns    Section = "How scripts run"
 	SectionHTTP    Section = "HTTP"
 	SectionCluster Section = "Cluster"
-	SectionRecords Section = "Records, log and metrics"
+	SectionRecords Section = "Sessions, log and metrics"
 )
 
 // Sections returns all sections, in the order of the help.
@@ -118,32 +118,32 @@ func targetWords() []string  { return []string{"sandbox", "host"} }
 
 // flagHelp describes the flags of NAME=VALUE pairs; each part has its own help.
 var flagHelp = map[string]string{
-	"scan-limit": "limit of the scan of one root: depth=8, directories=20000, files=2000 in one skill, " +
-		"bytes=268435456 of one skill (repeatable)",
+	"scan-limit": "limit of the search of one directory of skills: depth=8, directories=20000, files=2000 " +
+		"in one skill, bytes=268435456 of one skill (repeatable)",
 	"limit": "limit of a run, both its default and the maximum a call may request: timeout=60s (600s at " +
 		"most), cpu of one process (2s more than timeout), memory=512MiB, pids=64, files=256 open in one " +
 		"process, file=64MiB of one file, scratch=64MiB in inodes=16384 files, output=1MiB of each stream; " +
 		"and the number of concurrent runs, others wait: concurrent (4 per processor) (repeatable)",
-	"records": "limit of records: free=64MiB to leave on the disk; per principal, with these defaults if " +
+	"records": "limit of session logs: free=64MiB to leave on the disk; per user, with these defaults if " +
 		"there are several: bytes=8GiB, sessions=20000, outputs=4GiB; and automatic deletion, off by " +
 		"default: of sessions not written for age=90d, and of the oldest above total=20GiB (repeatable)",
 }
 
 // groupHelp describes the mappings of the file that contain options.
 var groupHelp = map[string]string{
-	"scan":        "how roots are scanned",
-	"scan.limits": "limits of the scan of one root",
+	"scan":        "how directories of skills are searched",
+	"scan.limits": "limits of the search of one directory of skills",
 	"skills":      "choices for single skills",
 	"catalog":     "how skills are listed to models",
-	"policy":      "policy decisions and their evidence",
+	"policy":      "what may run, and when you are asked",
 	"trust":       "trusted signers of installed skills",
-	"workspace":   "the directory that scripts see at /workspace",
+	"workspace":   "the project directory that scripts see at /workspace",
 	"limits": "limits of a run, both defaults and the maximum that a call or an entry may request, and of " +
 		"concurrent runs",
-	"principals": "principals of HTTP, by name",
+	"principals": "users of a server over HTTP, by name",
 	"sandbox":    "how scripts are isolated",
-	"sessions":   "records of sessions",
-	"sessions.limits": "how much is kept; a principal at one of its limits gets the error records_full, " +
+	"sessions":   "session logs",
+	"sessions.limits": "how much is kept; a user at one of these limits gets the error records_full, " +
 		"others are not affected",
 	"sessions.gc": "automatic deletion of whole sessions, at startup and every hour, oldest first; open " +
 		"sessions are never deleted; off by default",
@@ -168,19 +168,19 @@ func (r *RootOptions) table() []Option {
 	}
 	return under(SectionSkills, []Option{
 		{Key: "roots", Flag: "skills-root", Value: &r.Specs, InFile: (*specs)(&r.Specs),
-			Help: "directory or zip archive with skills: `DIR`, tier=DIR or tier:prefix=DIR; tier is " +
-				skills.TierList() + ", " + skills.TierUser.String() + " by default (repeatable, earlier " +
-				"wins)"},
+			Help: "directory or zip archive with skills: `DIR`, tier=DIR or tier:prefix=DIR; tier is how " +
+				"far they are trusted: " + skills.TierList() + ", " + skills.TierUser.String() +
+				" by default (repeatable, earlier wins)"},
 		{Key: "scan.allow_roots", Flag: "allow-root", Value: &r.Allowed, Path: anyPath,
-			Help: "`DIR` that links inside a skills root may lead to (repeatable)"},
+			Help: "`DIR` that links in directories of skills may lead to (repeatable)"},
 		{Key: "scan.strict_roots", Flag: "strict-roots", Value: &r.Strict,
-			Help: "fail if a given skills root is missing"},
+			Help: "fail if a given directory of skills is missing"},
 		{Key: "scan.no_default_roots", Flag: "no-default-roots", Value: &r.NoDefaults,
-			Help: "serve neither installed skills nor, without --skills-root, the conventional directories"},
+			Help: "serve neither installed skills nor, without --skills-root, the usual directories"},
 		{Key: "scan.allow_shadow", Flag: "allow-shadow", Value: &r.AllowShadow,
-			Help: "let a skill of a lower trust tier replace one of a higher tier at the same path"},
-		limit("depth", &l.Depth, "levels of directories below a root; default 8"),
-		limit("directories", &l.Directories, "directories below a root; default 20000"),
+			Help: "let a less trusted skill replace a more trusted one at the same path"},
+		limit("depth", &l.Depth, "levels of directories below it; default 8"),
+		limit("directories", &l.Directories, "directories below it; default 20000"),
 		limit("files", &l.Files, "files of one skill; default 2000"),
 		limit("bytes", &l.Bytes, "bytes of one skill; default 268435456"),
 	})
@@ -192,7 +192,7 @@ func (o *SkillOptions) table() []Option {
 		{Key: "skills.disabled", Flag: "disable-skill", Value: &o.Disabled,
 			Help: "do not serve this `SKILL`: its path or name (repeatable)"},
 		{Key: "skills.pinned", Flag: "pin-skill", Value: &o.Pinned,
-			Help: "list this `SKILL` first if the catalog is cut: its path or name (repeatable)"},
+			Help: "list this `SKILL` first if the list is cut: its path or name (repeatable)"},
 		{Key: "skills.name_only", Flag: "name-only", Value: &o.NameOnly,
 			Help: "show this `SKILL` without its description: its path or name (repeatable)"},
 		{Key: "skills.validation", Flag: "validation", Value: &o.Validation,
@@ -217,23 +217,26 @@ func (o *Options) Table() []Option {
 				"loads skills itself are left out: " + strings.Join(clients.WithSkills(), ", ")},
 	}), o.Choice.table(), under(SectionSkills, []Option{
 		{Key: "catalog.disabled", Flag: "no-skill-catalog", Value: &o.NoCatalog,
-			Help: "list no skills in tool descriptions; skills still load by name"},
+			Help: "list no skills in the descriptions of tools; skills still load by name"},
 		{Key: "catalog.search", Flag: "search", Value: &o.Search, Words: []string{"auto", "always"},
-			Default: "auto", Help: "`WHEN` to offer search_skills: auto (if the catalog is cut) or always"},
+			Default: "auto",
+			Help:    "`WHEN` to offer search_skills: auto (if the list of skills is cut) or always"},
 		{Key: "catalog.budget", Flag: "catalog-budget", Value: &o.CatalogBudget, Default: "24KiB",
-			Help: "`SIZE` of the catalog in characters; above it descriptions are cut and names stay"},
+			Help: "`SIZE` of the list of skills in characters; above it descriptions are cut and names " +
+				"stay"},
 		{Key: "catalog.order", Flag: "catalog-order", Value: &o.CatalogOrder, Words: []string{"used", "name"},
-			Default: "used", Help: "which skills keep their descriptions if the catalog is cut, after " +
-				"pinned ones: `ORDER` is used (most loaded first) or name (alphabetical)"},
+			Default: "used",
+			Help: "which descriptions stay when the list of skills is cut: `ORDER` is used (most " +
+				"loaded) or name (alphabetical)"},
 		{Key: "watch", Flag: "watch", Value: &o.Watch, Default: "true",
 			Help: "follow changes of the skills on disk"},
 		{Flag: "no-watch", Value: &o.NoWatch, Help: "serve the skills as they are at startup"},
 	}), o.policyTable(), o.runTable(), []Option{
 		{Key: "state", Flag: "state", Value: &o.State, Path: anyPath,
-			Help: "`DIR` for installed skills, stored trees and records (default $XDG_STATE_HOME/skillsd, " +
-				"else ~/.local/state/skillsd)"},
+			Help: "`DIR` for installed skills and session logs (default $XDG_STATE_HOME/skillsd, else " +
+				"~/.local/state/skillsd)"},
 		{Key: "artifacts", Flag: "artifact-root", Value: &o.Artifacts, Path: anyPath,
-			Help: "`DIR` for session records (default <state>/sessions)"},
+			Help: "`DIR` for session logs (default <state>/sessions)"},
 	}, under(SectionRecords, []Option{
 		{Key: "sessions.resume", Flag: "resume", Value: &o.Resume.Session,
 			Help: "stdio: continue this `SESSION`, or latest; its skills are active again if they have " +
@@ -253,11 +256,11 @@ func (o *Options) Table() []Option {
 		record("limits.free", &l.Free,
 			"free space to leave on the disk: with less, nothing new starts; default 64MiB"),
 		record("limits.bytes", &l.Bytes,
-			"all records of one principal; default 8GiB with several principals"),
+			"session logs of one user; default 8GiB with several users"),
 		record("limits.sessions", &l.Sessions,
-			"sessions kept per principal; default 20000 with several principals"),
+			"sessions kept per user; default 20000 with several users"),
 		record("limits.outputs", &l.Outputs,
-			"kept outputs of one principal's scripts; default 4GiB with several principals"),
+			"kept outputs of one user's scripts; default 4GiB with several users"),
 		record("gc.age", &gc.Age, "delete sessions not written for this long, such as 90d"),
 		record("gc.total", &gc.Total,
 			"delete the sessions unused longest while all together take more, such as 20GiB"),
@@ -280,8 +283,8 @@ func (o *Options) pageTable() []Option {
 	p := &o.Page
 	return under(SectionHTTP, []Option{
 		{Key: "page.addr", Flag: "page", Value: &p.Addr,
-			Help: "with --http or --unix, serve the operator's page at http://`ADDR`/, such as " +
-				"127.0.0.1:9465; the log has a link that opens it once"},
+			Help: "with --http or --unix, serve the page at http://`ADDR`/, such as 127.0.0.1:9465; " +
+				"the log has a link that opens it once"},
 		{Key: "page.client", Flag: "page-client", Value: &p.Client,
 			Help: "`ID` of the page as an OpenID Connect client of --auth-issuer; users then log in " +
 				"there, instead of by the link"},
@@ -297,7 +300,7 @@ func (o *Options) pageTable() []Option {
 		{Key: "page.operator", Flag: "page-operator", Value: &p.Operator, Default: "page-operator",
 			Help: "`ROLE` of users who see all sessions"},
 		{Key: "page.viewer", Flag: "page-viewer", Value: &p.Viewer, Default: "page-viewer",
-			Help: "`ROLE` of users who see the sessions of their own principal"},
+			Help: "`ROLE` of users who see their own sessions"},
 	})
 }
 
@@ -324,24 +327,25 @@ func (o *Options) policyTable() []Option {
 		{Key: "profiles", InFile: &o.Profiles, Help: "profiles, by name; a profile can only restrict"},
 		{Key: "principals", Flag: "auth-evidence", Section: SectionHTTP, Value: &o.HTTP.Evidence,
 			InFile: &o.Principals,
-			Help:   "trust the prompt slots and modes that this `PRINCIPAL` sends (repeatable)"},
+			Help: "accept the prompt slots and modes that this `USER` of HTTP sends (repeatable); see " +
+				"skillsd help harness"},
 		{Key: "policy.mode", Flag: "cfc-enforcement-mode", Value: &o.Mode,
 			Words:   []string{"disabled", "observe", "enforce-explicit", "enforce-strict"},
 			Default: "enforce-explicit",
 			Help:    "`MODE` of enforcement: disabled, observe, enforce-explicit or enforce-strict"},
 		{Key: "policy.prompt_slot_role", Flag: "prompt-slot-role", Value: &o.Role,
 			Words: []string{"direct-command", "context", "quote"},
-			Help: "`ROLE` of the prompt slot for all calls of this process: direct-command, context or " +
-				"quote"},
+			Help: "whose words all calls of this process are: `ROLE` is direct-command " +
+				"(yours), context or quote"},
 		{Key: "policy.release", Flag: "release", Value: &o.Release, Words: releaseWords(), Default: "none",
-			Help: "`RELEASE` of the output of runs that could reveal more than the skill's own bytes: " +
-				"none, observed or opaque"},
+			Help: "output that a model sees of a run with your project, a secret or a network: " +
+				"`RELEASE` is none, observed (all of it) or opaque (whether it ended with 0)"},
 		{Key: "policy.allowed_tools", Flag: "allowed-tools", Value: &o.AllowedTools,
 			Words: []string{"enforce", "advisory"}, Default: "enforce",
 			Help: "`HOW` the allowed-tools of a skill restrict its scripts: enforce or advisory"},
 		{Key: "policy.tier_scripts", Flag: "tier-scripts", Value: &o.ClosedTiers,
 			InFile: (*tierScripts)(&o.ClosedTiers), Names: skills.TierNames(), Words: []string{"deny"},
-			Help: "refuse all scripts of a trust tier: `TIER=deny` (repeatable)"},
+			Help: "refuse all scripts of skills that are trusted this far: `TIER=deny` (repeatable)"},
 		{Key: "policy.drift", Flag: "drift", Value: &o.Drift, Words: []string{"report", "refuse"},
 			Default: "report",
 			Help: "for a file that changed after its skill was loaded: `WORD` is report (the answer has " +
@@ -350,8 +354,8 @@ func (o *Options) policyTable() []Option {
 			Help: "restrict every session to this `PROFILE` of the configuration"},
 		{Key: "policy.execution_target", Flag: "skill-script-execution-target", Value: &o.Target,
 			Words: targetWords(), Default: "sandbox",
-			Help: "`TARGET` of scripts: sandbox, or host to run scripts whose entry has target host " +
-				"without a sandbox"},
+			Help: "where scripts run: `TARGET` is sandbox, or host for scripts whose entry has target " +
+				"host"},
 	})
 }
 
@@ -366,15 +370,15 @@ func (o *Options) runTable() []Option {
 	const second = int64(time.Second)
 	return under(SectionRuns, []Option{
 		{Key: "workspace.dir", Flag: "workspace", Value: &o.Workspace, Path: anyPath,
-			Help: "`DIR` that scripts see at /workspace: DIR[:ro|staged|rw], default ro"},
+			Help: "project directory that scripts see at /workspace: `DIR`[:ro|staged|rw], default ro"},
 		{Key: "workspace.from_client", Flag: "workspace-from-client", Value: &o.FromClient,
-			Help: "stdio: show scripts the client's working directory at /workspace instead, in the mode " +
-				"of --workspace (which may be a mode alone, such as :staged), else ro. It is the " +
-				"directory that the client reports, else the one the server was started in, unless that " +
-				"is a home directory"},
+			Help: "stdio: let scripts see the client's working directory at /workspace, in the mode of " +
+				"--workspace (which may be a mode alone, such as :staged), else ro. It is the " +
+				"directory that the client reports, else the one the server was started in, unless " +
+				"that is a home directory"},
 		{Key: "workspace.owner", Flag: "workspace-owner", Value: &o.Owner,
 			Help: "`USER` (name or number) with whose rights scripts of a server of root access the " +
-				"workspace, and who owns the files they create; default nobody"},
+				"project directory, and who owns the files they create; default nobody"},
 		limit("timeout", (*Duration)(&l.Timeout), second, int64(policy.MaxTimeout),
 			"wall clock; default 60s, 600s at most"),
 		limit("cpu", (*Duration)(&l.CPU), second, 0,
@@ -384,7 +388,7 @@ func (o *Options) runTable() []Option {
 		limit("pids", &l.PIDs, 0, math.MaxInt32, "processes and threads; default 64"),
 		limit("files", &l.Files, 32, math.MaxInt32, "descriptors open in one process; default 256"),
 		limit("scratch", (*Size)(&l.Scratch), 0, 0,
-			"/tmp, and the changes to a staged workspace; default 64MiB"),
+			"/tmp, and the changes to a staged project directory; default 64MiB"),
 		limit("inodes", &l.Inodes, 0, math.MaxInt32, "files and directories in scratch; default 16384"),
 		limit("file", (*Size)(&l.File), 0, 0, "size of one written file; default 64MiB"),
 		limit("output", (*Size)(&l.Output), 0, 0, "bytes kept of each output stream; default 1MiB"),
@@ -440,9 +444,9 @@ func (c *Configuration) ClusterFlag() string {
 func (c *Cluster) table() []Option {
 	return under(SectionCluster, []Option{
 		{Key: "cluster.servers", Flag: "cluster", Value: &c.Servers,
-			Help: "with --http or --unix, be one of several servers of the same sessions, with records in " +
-				"the NATS cluster at this `URL`, such as tls://nats-1:4222 (repeatable); see skillsd help " +
-				"cluster"},
+			Help: "with --http or --unix, be one of several servers of the same sessions, with session " +
+				"logs in the NATS cluster at this `URL`, such as tls://nats-1:4222 (repeatable); see " +
+				"skillsd help cluster"},
 		{Key: "cluster.key", Flag: "cluster-key", Value: &c.Key, Path: anyPath,
 			Help: "`FILE` with the key that all servers of the cluster share, at least 32 characters"},
 		{Key: "cluster.creds", Flag: "cluster-creds", Value: &c.Creds, Path: anyPath,
@@ -457,7 +461,7 @@ func (c *Cluster) table() []Option {
 			Help: "`NAME` prefix of all streams; servers with different prefixes share nothing"},
 		{Key: "cluster.replicas", Flag: "cluster-replicas", Value: &c.Replicas,
 			Default: "3",
-			Help: "keep all records on `N` NATS servers: 3, 5, or 1, which loses the records if its " +
+			Help: "keep all session logs on `N` NATS servers: 3, 5, or 1, which loses them if its " +
 				"server is lost"},
 		{Key: "cluster.generation", Flag: "cluster-generation", Value: &c.Generation, Default: "1",
 			Help: "`N` of the policy and skills of this server: servers with a higher N replace those " +
@@ -466,7 +470,7 @@ func (c *Cluster) table() []Option {
 			Help: "run scripts on the workers of the pool `NAME` instead of here; see skillsd worker " +
 				"--help"},
 		{Key: "cluster.node", Flag: "node", Value: &c.Node,
-			Help: "`NAME` of this server in records; default the name of the machine"},
+			Help: "`NAME` of this server in session logs; default the name of the machine"},
 		{Key: "cluster.addr", Flag: "node-addr", Value: &c.Addr,
 			Help: "`ADDR` at which this server takes requests forwarded by other servers, such as " +
 				"10.0.0.7:9470; default a port on loopback, if the NATS cluster is on loopback"},
@@ -487,8 +491,8 @@ func (o *Options) httpTable() []Option {
 		{Key: "http.activation", Flag: "http-activation", Value: &h.Activation,
 			Words: []string{"session", "handle"}, Default: "session",
 			Help: "`WHAT` links a call to the conversation that loaded a skill: session (by session " +
-				"ID; without one, by the principal while it has only one conversation) or handle (without " +
-				"a session ID, only by the handle that load_skill returns)"},
+				"ID; without one, by the user while they have only one conversation) or handle " +
+				"(without a session ID, only by the handle that load_skill returns)"},
 		{Key: "http.allowed_hosts", Flag: "allowed-host", Value: &h.Hosts,
 			Help: "accept this Host header besides localhost and the address itself: `NAME` or NAME:PORT " +
 				"(repeatable)"},
@@ -503,15 +507,15 @@ func (o *Options) httpTable() []Option {
 		{Key: "http.tls_key", Flag: "tls-key", Value: &h.Key, Path: anyPath,
 			Help: "`FILE` with the key of the certificate"},
 		{Key: "http.rate_limit", Flag: "rate-limit", Value: &h.Rate, Default: "-1",
-			Help: "`N` requests per second of each principal, 0 for no limit (default 100 with " +
+			Help: "`N` requests per second of each user, 0 for no limit (default 100 with " +
 				"authentication, else 1000 for all clients together)"},
 		{Key: "http.insecure_no_auth", Flag: "insecure-no-auth", Value: &h.NoAuth,
 			Help: "require no token: accept every client that can reach the address"},
 		{Key: "http.shared_records", Flag: "shared-records", Value: &h.SharedRecords,
-			Help: "start even if another HTTP server uses these records: each server has its own " +
+			Help: "start even if another HTTP server uses these session logs: each server has its own " +
 				"approvals and handles"},
 		{Key: "http.auth.token_file", Flag: "auth-token-file", Value: &h.TokenFile, Path: anyPath,
-			Help: "accept tokens whose hashes are in this `FILE`, in lines PRINCIPAL: SHA256-HEX"},
+			Help: "accept tokens whose hashes are in this `FILE`, in lines NAME: SHA256-HEX"},
 		{Key: "http.auth.issuer", Flag: "auth-issuer", Value: &h.Issuer,
 			Help: "accept JSON Web Tokens of the issuer at this `URL`"},
 		{Key: "http.auth.audiences", Flag: "auth-audience", Value: &h.Audiences,

@@ -30,6 +30,8 @@ type Doctor struct {
 	Err     io.Writer      // progress, on a terminal
 	// FlagHint names the command with the help of a flag.
 	FlagHint func(flag string) string
+	// Thorough verifies all installed skills, however long that takes, and reports every problem.
+	Thorough bool
 
 	needed map[string]bool // interpreters that scripts of the skills need
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"time"
@@ -21,7 +22,10 @@ import (
 // thousand.
 const inspectTime = 10 * time.Second
 
-// maxInstalledProblems is the maximum of reported problems of installed skills; `skillsd verify` reports all.
+// noLimit is the time for a thorough verification.
+const noLimit = 24 * time.Hour
+
+// maxInstalledProblems is the maximum of reported problems of installed skills, unless Thorough is set.
 const maxInstalledProblems = 10
 
 // checkInstalled compares the installed skills with the lock file, and with the trusted signers.
@@ -38,7 +42,7 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 		if _, unreadable := errors.AsType[*install.LockError](err); unreadable {
 			return add(Fail, err.Error(), report.HintLock(install.LockFile(state)))
 		}
-		return add(Fail, "not verified: "+err.Error(), "repair it, then run: skillsd verify")
+		return add(Fail, "not verified: "+err.Error(), "repair it, then run skillsd doctor again")
 	}
 	lock, err := install.ReadLock(install.LockFile(state))
 	if err != nil {
@@ -56,20 +60,24 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 	defer trees.Close()
 	line := report.NewStatusLine(o.Err)
 	cfg := install.Config{State: state, Trees: trees, Progress: line.Count}
-	found, err := install.Inspect(ctx, cfg, inspectTime)
+	limit, most := inspectTime, maxInstalledProblems
+	if o.Thorough {
+		limit, most = noLimit, math.MaxInt
+	}
+	found, err := install.Inspect(ctx, cfg, limit)
 	line.Clear()
 	if err != nil {
 		return failed(err)
 	}
 	if found.Busy {
 		return add(Warn, "not verified: another skillsd is changing what is installed",
-			"when it is done run: skillsd verify")
+			"run skillsd doctor again when it is done")
 	}
 	if found.Interrupted {
 		add(Warn, "a command that changed what is installed was interrupted",
-			"undo it, run: skillsd verify")
+			"to undo its changes run: skillsd sync")
 	}
-	for _, p := range found.Problems[:min(len(found.Problems), maxInstalledProblems)] {
+	for _, p := range found.Problems[:min(len(found.Problems), most)] {
 		fact := report.JoinPath(p.Name, p.Path) + ": " + p.What
 		switch p.Kind {
 		case install.ProblemEarlier:
@@ -82,8 +90,8 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 			add(Fail, fact, "run: skillsd sync")
 		}
 	}
-	if more := len(found.Problems) - maxInstalledProblems; more > 0 {
-		add(Fail, report.Plural(more, "problem")+" more", "run: skillsd verify")
+	if more := len(found.Problems) - most; more > 0 {
+		add(Fail, report.Plural(more, "problem")+" more", "run: skillsd doctor --verbose")
 	}
 	admit, err := o.Process.Admit()
 	if wrong, ok := errors.AsType[*exit.Error](err); ok {
@@ -101,8 +109,8 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 		}
 	}
 	if left := len(found.Lock.Skills) - found.Verified; left > 0 {
-		add(Warn, fmt.Sprintf("%s not verified within %v", report.Plural(left, "skill"), inspectTime),
-			"run: skillsd verify")
+		add(Warn, fmt.Sprintf("%s not verified within %v", report.Plural(left, "skill"), limit),
+			"run: skillsd doctor --verbose")
 	}
 	if len(checks) == 0 {
 		add(OK, report.LockContent(found.Lock)+": every byte as it was installed", "")

@@ -85,7 +85,7 @@ func verdict(checks []Check, paint report.Paint) string {
 	if count[Fail] > 0 {
 		return paint.Bad("not ready") + ": " + report.Plural(count[Fail], "failure") + " to mend first"
 	}
-	scripts := "no script may run (to allow one: skillsd allow --offer-tool SKILL:SCRIPT)"
+	scripts := "no script may run (to allow one: skillsd allow SKILL:SCRIPT)"
 	if runs > 0 {
 		scripts = report.Plural(runs, "script") + " may run"
 	}

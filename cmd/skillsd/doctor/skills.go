@@ -182,7 +182,7 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 				problem, hint = serve.Unreleased(entry), serve.HintUnreleased
 			case denial != nil && denial.Code == policy.CodeToolNotAllowed:
 				problem = "the tool that runs scripts is not offered"
-				hint = "run: skillsd allow --offer-tool " + serve.ShellName(entry)
+				hint = "run: skillsd allow " + serve.ShellName(entry)
 			case denial != nil:
 				problem, hint = serve.RefusalText(denial), denial.Operator
 			}

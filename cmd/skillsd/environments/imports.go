@@ -404,7 +404,7 @@ func (i *Imports) Hint() string {
 			", or another package of the module that brings it along"
 	}
 	if len(asked) == 0 {
-		return "packages come from `skillsd env add`; see `skillsd help packages`"
+		return "packages come from `skillsd env add`; see `skillsd help env`"
 	}
 	words := append([]string{"skillsd", "env", "add", i.Environment}, asked...)
 	return report.ShellLine(append(words, "--allow", i.Script)...)

@@ -72,7 +72,7 @@ func HintQuarantined(e *install.Entry) string {
 	if e.Verdict == policy.Refuse {
 		return "remove it: skillsd remove " + report.ShellLine(e.Name)
 	}
-	return "review it, then: skillsd accept " + report.ShellLine(e.Name+"@"+e.Tree.String())
+	return "review it, then: skillsd update --accept " + report.ShellLine(e.Name+"@"+e.Tree.String())
 }
 
 // Show prints the content to review of a change that waits to be accepted, in the installation of a state

@@ -55,7 +55,7 @@ func Publish(
 	case err != nil:
 		return nil, "", Failure(err)
 	case len(problems) > 0:
-		return nil, "", exit.Errorf(exit.Problems, "`skillsd verify` lists them, and says what to do",
+		return nil, "", exit.Errorf(exit.Problems, "`skillsd doctor` lists them, and prints what to do",
 			"%s with what is installed, so that nothing is published: %s %s",
 			report.Plural(len(problems), "problem"), problems[0].Name, problems[0].What)
 	case len(lock.Skills) == 0:

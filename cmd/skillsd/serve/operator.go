@@ -160,7 +160,7 @@ func (o *Options) pageLogin(addr string) (*Login, error) {
 		Algorithms: h.Algorithms, Client: p.Client, Secret: string(bytes.TrimSpace(secret)),
 		Redirect: at.String() + LoginCallback, Scopes: p.Scopes})
 	if err != nil {
-		return nil, exit.Usagef("see `skillsd help http`", "--page-client: %w", err)
+		return nil, exit.Usagef("see `skillsd help serve`", "--page-client: %w", err)
 	}
 	return &Login{Login: login, URL: at, Issuer: h.Issuer, Claim: p.Claim, Operator: p.Operator,
 		Viewer: p.Viewer}, nil

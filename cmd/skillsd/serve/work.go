@@ -45,7 +45,7 @@ func (o *Options) Work(ctx context.Context) (err error) {
 		return err
 	}
 	if !p.Policy.Offers(mcpserver.ToolRun) {
-		return exit.Usagef("`skillsd allow --offer-tool SKILL:scripts/PATH` allows one",
+		return exit.Usagef("`skillsd allow SKILL:scripts/PATH` allows one",
 			"a worker without allowed scripts has nothing to run")
 	}
 	if err := p.checkPinned(); err != nil {

@@ -34,8 +34,8 @@ func NewMoveCmds(of *config.Cluster, to io.Writer, byUser func(what string) erro
 	imports := &cobra.Command{
 		Use:   "import DIR [SESSION]...",
 		Short: "Copy sessions of a directory into a cluster",
-		Long: "Copy sessions that have ended, or whose server has crashed, from a directory of records " +
-			"(--artifact-root of their server) into the records of --cluster. " + whole +
+		Long: "Copy sessions that have ended, or whose server has crashed, from a directory of session " +
+			"logs (--artifact-root of their server) into --cluster. " + whole +
 			"The directory stays as it is.",
 		Args: in.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,7 +50,7 @@ func NewMoveCmds(of *config.Cluster, to io.Writer, byUser func(what string) erro
 	archive := &cobra.Command{
 		Use:   "archive DIR [SESSION]...",
 		Short: "Copy sessions of a cluster into a directory",
-		Long: "Copy sessions that have ended from the records of --cluster into a directory, which " +
+		Long: "Copy sessions that have ended from --cluster into a directory, which " +
 			"`skillsd session` reads with --artifact-root. " + whole +
 			"With --remove, a session is deleted in the cluster once the directory has it on its disk.",
 		Args: out.args,
@@ -102,7 +102,7 @@ func (o *move) each(
 	defer func() { err = errors.Join(err, archive.Close()) }()
 	source, err := open(archive)
 	if err != nil {
-		return exit.Errorf(exit.Failure, "give a directory of records", "%w", err)
+		return exit.Errorf(exit.Failure, "give a directory of session logs", "%w", err)
 	}
 	ids := args[1:]
 	if o.all {

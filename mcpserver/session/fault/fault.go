@@ -164,7 +164,7 @@ var (
 
 	RuntimeUnsupported = Fault{CodeUnsupportedRuntime,
 		"unsupported skill script runtime for {path}: {problem}",
-		"do without it, or ask the user: skillsd help packages lists which shebangs run"}
+		"do without it, or ask the user: skillsd help env lists which shebangs run"}
 	RuntimeNotOnStdin = Fault{CodeUnsupportedRuntime,
 		"the script cannot be run on standard input: {problem}",
 		"the operator can leave execution out of the script's entry"}

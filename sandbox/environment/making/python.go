@@ -69,7 +69,7 @@ func (m *Maker) resolvePython(ctx context.Context, asked []string) (*environment
 				Remedy: "install it: apt-get install python3-pip, dnf install python3-pip or apk add py3-pip"}
 		case strings.Contains(text, "connection broken by"):
 			fault.Code, fault.Message = IndexRefused, "the index does not answer"
-			fault.Remedy = "try again, or name another index: see `skillsd help packages`"
+			fault.Remedy = "try again, or name another index: see `skillsd help env`"
 		case strings.Contains(text, "No matching distribution found"):
 			fault.Code, fault.Remedy = NoWheel,
 				"check the name and the version; a package without a wheel for Python "+
