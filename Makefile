@@ -229,7 +229,7 @@ release-check: release
 # is missing is skipped by name.
 release-test: $(if $(RELEASED),,release)
 	@$(MAKE) --no-print-directory clients-installed || echo "release-test: no clients: what they install is not tested"
-	go test -count=1 -v -timeout=30m -run='^TestInstall' ./e2e/release -release="$(CURDIR)/$(RELEASE)" -clients="$(CURDIR)/$(CLIENTS)"
+	$(GOTEST) -count=1 -v -timeout=30m -run='^TestInstall' ./e2e/release -release="$(CURDIR)/$(RELEASE)" -clients="$(CURDIR)/$(CLIENTS)"
 
 check: lint vet vuln
 
