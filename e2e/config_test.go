@@ -66,6 +66,7 @@ principals:
 // What an entry of the file grants reaches the script, its limits hold, and the secret is nowhere but
 // in the script: not in an answer, a log, a record, or what config show prints.
 func TestConfiguredEntry(t *testing.T) {
+	t.Parallel()
 	const secret = "correct-horse-battery-staple"
 	skills := demoSkill()
 	skills["demo/scripts/ok.sh"] = "#!/bin/bash\necho \"length ${#TOKEN}, zone $ZONE, other [$OTHER]\"; echo \"$TOKEN\"; sleep 60\n"

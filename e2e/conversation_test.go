@@ -28,6 +28,7 @@ func (c *caller) runs(args map[string]any) bool {
 // What a client without a session loaded counts while its principal has one conversation, and is marked; the
 // handle counts always.
 func TestHTTPOneConversation(t *testing.T) {
+	t.Parallel()
 	args := append(allowRun(tree(t, demoSkill()), "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"))
 	s := serveHTTP(t, args...)
 	alice := &caller{site: s, token: "alice-token"}
@@ -121,6 +122,7 @@ func TestHTTPOnlySessions(t *testing.T) {
 
 // A protocol session goes on after a restart, for its principal, and what it loaded with it.
 func TestSessionIDSurvivesKill(t *testing.T) {
+	t.Parallel()
 	args := append(allowRun(tree(t, demoSkill()), "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"))
 	first := serveHTTP(t, args...)
 	alice, ended := first.open("alice-token"), first.open("alice-token")

@@ -504,6 +504,7 @@ func toolOf(c crossing) string {
 
 // Every code, method and part of the configuration is in the table, or here with the reason why it is not.
 func TestCrossingWhole(t *testing.T) {
+	t.Parallel()
 	elsewhere := map[string]string{
 		"tool_not_allowed":                "needs a server that offers no scripts: TestToolNotOffered",
 		"output_opaque":                   "is in a result, which the table calls opaque",

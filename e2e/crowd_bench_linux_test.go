@@ -7,14 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/e2e/testtree"
 )
 
 // BenchmarkPingInCrowd has two hundred calls of a script made at once, and pings one after the other
@@ -73,15 +73,7 @@ func pingInCrowd(b *testing.B, c crowdClient) (took []time.Duration) {
 func crowdTree(b *testing.B) []string {
 	b.Helper()
 	dir := b.TempDir()
-	for name, text := range demoSkill() {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			b.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			b.Fatal(err)
-		}
-	}
+	testtree.Write(b, dir, demoSkill())
 	return append(allowRun(dir, "ok.sh"), "--sandbox", "native")
 }
 

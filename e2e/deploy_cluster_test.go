@@ -142,6 +142,7 @@ func (c *container) wants(t *testing.T, name string) {
 
 // TestCompose holds the compose file of a cluster to the program.
 func TestCompose(t *testing.T) {
+	t.Parallel()
 	var d deployment
 	if err := yaml.Unmarshal(deployedCluster(t, "compose.yaml"), &d); err != nil {
 		t.Fatal(err)
@@ -200,6 +201,7 @@ func trusting(t *testing.T, secrets, name string) *tls.Config {
 
 // Other servers obey no permissions, so a server of NATS takes nobody for one but who has their certificate.
 func TestClusterDeployedRoutes(t *testing.T) {
+	t.Parallel()
 	secrets, _, servers := startDeployed(t, string(deployedCluster(t, "nats.conf")))
 	const refused = "-ERR 'Authorization Violation'"
 	for who, want := range map[string]string{"nats": "PONG", "server": refused, "worker": refused} {
@@ -295,6 +297,7 @@ func TestClusterDeployed(t *testing.T) {
 // TestKubernetes holds the manifest of a cluster to the program, its nats.conf to that of the compose file, and
 // the port of NATS for its servers to them.
 func TestKubernetes(t *testing.T) {
+	t.Parallel()
 	replicas := map[string]int{}
 	for decoder := yaml.NewDecoder(bytes.NewReader(deployedCluster(t, "kubernetes.yaml"))); ; {
 		var d deployment

@@ -32,6 +32,7 @@ func deployed(t *testing.T, name string) (text, dir string) {
 
 // TestSystemdUnit holds the unit to systemd's own check, and its command line to the program.
 func TestSystemdUnit(t *testing.T) {
+	t.Parallel()
 	text, dir := deployed(t, "skillsd.service")
 	var command []string
 	for line := range strings.Lines(text) {

@@ -173,9 +173,10 @@ var importRules = map[string][]string{
 	"e2e/demo":            {"*"},
 	"e2e/floor":           {},
 	// Tests of every package leave to the night what takes long.
-	"e2e/nightly": {},
-	"e2e/release": {},
-	"e2e/screens": {"e2e/browser"},
+	"e2e/nightly":  {},
+	"e2e/release":  {},
+	"e2e/testtree": {},
+	"e2e/screens":  {"e2e/browser"},
 }
 
 // fsysPath is a leaf that every package may import: files are opened, read, written and synced in one

@@ -127,6 +127,7 @@ func (r *killedRound) request(id int) string {
 // Killed at any point, a server leaves records that verify and hold every call it answered, and what
 // was shown can be shown again.
 func TestKilledDuringCalls(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -176,6 +177,7 @@ func TestKilledDuringCalls(t *testing.T) {
 
 // Two servers use one state directory and the same skills at the same time.
 func TestTwoServersShareState(t *testing.T) {
+	t.Parallel()
 	root, state := tree(t, demoSkill()), t.TempDir()
 	args := []string{"serve", "--state", state, "--log-level", "error", "--skills-root", root}
 	a, b := start(t, exec.Command(binary, args...)), start(t, exec.Command(binary, args...))
@@ -207,6 +209,7 @@ func TestTwoServersShareState(t *testing.T) {
 
 // A session that a server has open cannot be gone on with by another, nor deleted.
 func TestSessionBelongsToOneServer(t *testing.T) {
+	t.Parallel()
 	root, state := tree(t, demoSkill()), t.TempDir()
 	args := []string{"serve", "--state", state, "--log-level", "error", "--skills-root", root}
 	p := start(t, exec.Command(binary, args...))

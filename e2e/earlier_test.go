@@ -170,6 +170,7 @@ func firstDifference(got, want string) string {
 // TestEarlierSessionResumes resumes a session of an earlier release whose server was killed, and verifies
 // what both wrote.
 func TestEarlierSessionResumes(t *testing.T) {
+	t.Parallel()
 	dir, ids := earlier(t, "killed")
 	skills, err := filepath.Abs("testdata/records/skills")
 	if err != nil {

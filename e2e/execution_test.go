@@ -10,6 +10,7 @@ import (
 
 // A script that is handed to its interpreter on standard input gets its arguments and no place.
 func TestExecutionStdin(t *testing.T) {
+	t.Parallel()
 	files := demoSkill()
 	files["demo/scripts/in.sh"] = "#!/usr/bin/env bash\nprintf '<%s>' \"$0\" \"$@\"; cat; echo; pwd\n"
 	files["demo/scripts/in.ts"] = "console.log('deno', ...Deno.args)\n"

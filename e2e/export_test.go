@@ -9,6 +9,7 @@ import (
 
 // A run can be exported as a statement about its output, replayed and its whole output shown.
 func TestExportRun(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json"}, allowRun(tree(t, demoSkill()), "ok.sh")...)...))
 	p.initialize()

@@ -43,6 +43,7 @@ type (
 // The official Go SDK as a host of the extension that declares nothing: in both eras it finds every
 // skill, and every file is what its entry says.
 func TestExtensionWithOfficialClient(t *testing.T) {
+	t.Parallel()
 	files := demoSkill()
 	files["acme/one/refunds/SKILL.md"] = "---\nname: refunds\ndescription: One.\n---\nDo it.\n"
 	files["acme/two/refunds/SKILL.md"] = "---\nname: refunds\ndescription: Two.\nmetadata: {since: 2026-01-02}\n---\nDo it.\n"

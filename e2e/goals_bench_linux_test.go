@@ -30,6 +30,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/provenance/storetest"
@@ -114,16 +115,11 @@ func (g *goals) tree(n int) string {
 	root := g.TempDir()
 	for i := range n {
 		name := fmt.Sprintf("skill-%05d", i)
-		for file, text := range map[string]string{
+		testtree.Write(g, filepath.Join(root, name), map[string]string{
 			"SKILL.md": "---\nname: " + name + "\ndescription: One of many skills, with some words on when it is of use.\n---\n" +
 				strings.Repeat("Do this first, then that, and look at what came of it.\n", 70),
 			"references/guide.md": "A guide of " + name + ".\n", "assets/data.csv": "a,b\n1,2\n", "scripts/run.sh": "#!/bin/sh\n",
-		} {
-			path := filepath.Join(root, name, file)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-				g.Fatal(err)
-			}
-		}
+		})
 	}
 	g.trees[n] = root
 	return root

@@ -14,6 +14,7 @@ var activationLine = regexp.MustCompile(`(?m)^Activation: (\S+)`)
 // The official Go SDK, an implementation of the protocol that shares no code with the server, lists,
 // loads, reads, is denied, and finds every resource, over both transports in both eras.
 func TestOfficialClient(t *testing.T) {
+	t.Parallel()
 	args := allowRun(tree(t, demoSkill()), "ok.sh")
 	for name, transport := range map[string]func(t *testing.T) mcp.Transport{
 		"stdio": func(t *testing.T) mcp.Transport {

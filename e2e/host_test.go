@@ -14,6 +14,7 @@ import (
 // A script runs on the host only when its entry and the operator both say so, agent-browser only with
 // the client's lease, whose endpoint it is given and nobody is shown.
 func TestHostTarget(t *testing.T) {
+	t.Parallel()
 	const endpoint = "http://127.0.0.1:9222"
 	lease := func(url string, life time.Duration) string {
 		raw, err := json.Marshal(map[string]string{"leaseId": "l1", "cdpUrl": url, "expiresAt": time.Now().Add(life).UTC().Format(time.RFC3339)})

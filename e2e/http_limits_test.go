@@ -276,6 +276,7 @@ func TestHTTPGarbage(t *testing.T) {
 
 // Tokens of an issuer: what the refusals say, where they point to, and what stands there.
 func TestHTTPIssuer(t *testing.T) {
+	t.Parallel()
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -334,6 +335,7 @@ func TestHTTPIssuer(t *testing.T) {
 // The keys of an issuer are where its discovery document says. The start and doctor say when they cannot be fetched,
 // and SIGHUP fetches them again: a key that was withdrawn does not count afterwards, and one that came does.
 func TestHTTPIssuerDiscovery(t *testing.T) {
+	t.Parallel()
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -481,6 +483,7 @@ func recordedIn(t *testing.T, state, kind string) (n int) {
 
 // More conversations than sessions that may be open: each has one record, which holds all its calls and verifies.
 func TestHTTPMoreConversationsThanSessions(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("missing capability: bash, for its ulimit")
 	}

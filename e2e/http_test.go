@@ -219,6 +219,7 @@ func tokenFile(t *testing.T, principals ...string) string {
 
 // The two eras on one endpoint: list, load, read, run, be denied.
 func TestHTTPBothEras(t *testing.T) {
+	t.Parallel()
 	s := serveHTTP(t, append(allowRun(tree(t, demoSkill()), "ok.sh"), "--http-activation", "handle")...)
 	for name, c := range map[string]*caller{"2025-11-25": s.open(""), "2026-07-28": {site: s}} {
 		t.Run(name, func(t *testing.T) {
@@ -261,6 +262,7 @@ func TestHTTPBothEras(t *testing.T) {
 
 // What one principal has is nothing to another: sessions, handles, cancellations, records.
 func TestHTTPPrincipals(t *testing.T) {
+	t.Parallel()
 	args := append(allowRun(tree(t, demoSkill()), "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"))
 	s := serveHTTP(t, args...)
 	for _, token := range []string{"", "x", "alice"} {
@@ -318,6 +320,7 @@ func TestHTTPPrincipals(t *testing.T) {
 
 // Whose word about prompt slots counts is for the operator to say; anyone else's is passed over.
 func TestHTTPEvidence(t *testing.T) {
+	t.Parallel()
 	s := serveHTTP(t, "--skills-root", "builtin="+tree(t, demoSkill()), "--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh",
 		"--auth-token-file", tokenFile(t, "alice", "bob"), "--auth-evidence", "alice")
 	const slot = `"skillsd/prompt-slot":{"type":"https://commonfabric.org/cfc/atom/PromptSlotBound","source":"t","role":"direct-command","kernelName":"k","surface":"s"}`
@@ -511,6 +514,7 @@ func residentMemory(t *testing.T, pid int) int64 {
 
 // Connections that begin and do not go on leave room for those that do.
 func TestHTTPSlowClients(t *testing.T) {
+	t.Parallel()
 	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
 	for i := range 300 {
 		conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(s.url, "http://"), "/mcp"))
@@ -600,6 +604,7 @@ func TestHTTPRefusesToStart(t *testing.T) {
 
 // A socket is its owner's alone; one that a dead server left is taken over, one in use is not.
 func TestHTTPUnixSocket(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("missing capability: modes of socket files")
 	}
@@ -649,6 +654,7 @@ func TestHTTPUnixSocket(t *testing.T) {
 }
 
 func TestHTTPS(t *testing.T) {
+	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -706,6 +712,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // The official Go SDK over HTTP.
 func TestOfficialClientHTTP(t *testing.T) {
+	t.Parallel()
 	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--auth-token-file", tokenFile(t, "alice"))
 	client := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, nil)
 	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/cgi"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/e2e/testtree"
 )
 
 // operator is someone at a shell with a home of their own.
@@ -82,12 +83,7 @@ func serveGit(t *testing.T, files map[string]string, before func(*http.Request))
 	run("init", "--quiet", "--initial-branch=main", ".")
 	commit = func(files map[string]string) {
 		t.Helper()
-		for name, text := range files {
-			file := filepath.Join(dir, filepath.FromSlash(name))
-			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
-				t.Fatal(err)
-			}
-		}
+		testtree.Write(t, dir, files)
 		run("add", "--all", ".")
 		run("commit", "--quiet", "-m", "x")
 	}
@@ -110,6 +106,7 @@ func serveGit(t *testing.T, files map[string]string, before func(*http.Request))
 // TestInstallAllowServe is the way of an operator: install from git, allow a script, serve, run it;
 // after an update it does not run before it is allowed again.
 func TestInstallAllowServe(t *testing.T) {
+	t.Parallel()
 	url, commit := serveGit(t, demoSkill(), nil)
 	o := newOperator(t)
 	if out := o.run(0, "install", url); !strings.Contains(out, "installed demo (third-party)") || !strings.Contains(out, url+" demo at ") {
@@ -179,6 +176,7 @@ func TestInstallAllowServe(t *testing.T) {
 
 // TestUpdateWhileServing has a server that runs say that an update left a pin behind, once.
 func TestUpdateWhileServing(t *testing.T) {
+	t.Parallel()
 	o := newOperator(t)
 	source := tree(t, demoSkill())
 	o.run(0, "install", source)
@@ -213,6 +211,7 @@ func TestUpdateWhileServing(t *testing.T) {
 
 // TestInstallKilled kills an install while it fetches: nothing of it counts, and the next one works.
 func TestInstallKilled(t *testing.T) {
+	t.Parallel()
 	asked, release := make(chan struct{}, 10), make(chan struct{})
 	url, _ := serveGit(t, demoSkill(), func(*http.Request) {
 		asked <- struct{}{}
@@ -242,6 +241,7 @@ func TestInstallKilled(t *testing.T) {
 
 // TestInstallAtOnce starts installs side by side: all are in the lock file.
 func TestInstallAtOnce(t *testing.T) {
+	t.Parallel()
 	o := newOperator(t)
 	sources := []string{"one", "two", "three", "four"}
 	var running []*exec.Cmd
@@ -266,6 +266,7 @@ func TestInstallAtOnce(t *testing.T) {
 
 // TestInstallWhileServing has a server that runs see what is installed, updated and removed.
 func TestInstallWhileServing(t *testing.T) {
+	t.Parallel()
 	o := newOperator(t)
 	skill := func(name, description string) map[string]string {
 		return map[string]string{name + "/SKILL.md": "---\nname: " + name + "\ndescription: " + description + "\n---\n"}
@@ -304,6 +305,7 @@ func TestInstallWhileServing(t *testing.T) {
 // TestTreesCollected follows a stored tree: it stays while a server runs, and while the record of a
 // session that loaded it is kept.
 func TestTreesCollected(t *testing.T) {
+	t.Parallel()
 	o := newOperator(t)
 	source := tree(t, demoSkill())
 	o.run(0, "install", source)

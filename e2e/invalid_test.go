@@ -13,6 +13,7 @@ import (
 // A call whose arguments are wrong leaves in its session's record what the reference has of a call that
 // failed: a row with its status, its output and as much of the skill and the path as could be read.
 func TestInvalidArgumentsLeaveRows(t *testing.T) {
+	t.Parallel()
 	p := start(t, exec.Command(binary, append([]string{"serve", "--state", t.TempDir(), "--log-format", "json"},
 		familyArgs(t)...)...))
 	id := 0

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
 )
 
@@ -317,17 +318,7 @@ func (p *process) leave() error {
 // tree writes a skills root from paths and contents.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
-	dir := t.TempDir()
-	for name, content := range files {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
+	return testtree.New(t, files)
 }
 
 // demoSkill is a skill for tests: a reference, a binary and scripts.

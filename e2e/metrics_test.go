@@ -138,6 +138,7 @@ func metered(t *testing.T, state string) (p *process, addr, page string) {
 
 // What is scraped during a session is what its record counts, and names nothing of what was said.
 func TestMetricsStdio(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	p, addr, page := metered(t, state)
 	for _, want := range []string{"skillsd_sessions 1\n", "skillsd_snapshot_skills 1\n", `skillsd_activations_total{skill="demo",source="model-tool"} 2` + "\n", "skillsd_rescan_seconds_count ", "skillsd_activation_failures_total{code=\"skill_not_found\",skill=\"other\"} 1\n",
@@ -164,6 +165,7 @@ func TestMetricsStdio(t *testing.T) {
 
 // Over HTTP the metrics are those of all sessions, at an address of their own.
 func TestMetricsHTTP(t *testing.T) {
+	t.Parallel()
 	s := serveHTTP(t, append(allowRun(tree(t, demoSkill()), "ok.sh", "fail.sh"), "--metrics", "127.0.0.1:0")...)
 	addr := s.logged(metricsAddr)
 	for range 3 {
@@ -251,6 +253,7 @@ func TestMetricsRefusals(t *testing.T) {
 // Spans and metrics go where the environment says, spans below the span of the caller, and the server leaves
 // none behind.
 func TestTraces(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var spans []*spanpb.Span
 	var metrics []string
@@ -338,6 +341,7 @@ func TestTraces(t *testing.T) {
 
 // A collector that never answers holds up neither a call nor the end of the server.
 func TestTracesSilentCollector(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -72,6 +72,7 @@ func (v *pageViewer) ask(client *http.Client, path, bearer string, into any) int
 
 // TestServePage wants what only a running server knows on its page, to who has the link and not to a client.
 func TestServePage(t *testing.T) {
+	t.Parallel()
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(config, []byte("principals: {alice: {record_sessions: 5}}\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -173,6 +174,7 @@ func TestServePage(t *testing.T) {
 
 // The page of a server that a model may have started in its shell approves no calls.
 func TestServePageOfAgent(t *testing.T) {
+	t.Parallel()
 	for _, agent := range []string{"", "1"} {
 		s := serveIn(t, []string{"env", "CLAUDECODE=" + agent}, "--page", "127.0.0.1:0", "--skills-root", "builtin="+tree(t, demoSkill()),
 			"--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh")
@@ -194,6 +196,7 @@ func TestServePageOfAgent(t *testing.T) {
 // TestServePageLogin wants a user of the server's issuer shown what was done with tokens of the same subject, and
 // each kind of token accepted where it belongs alone.
 func TestServePageLogin(t *testing.T) {
+	t.Parallel()
 	provider := oidctest.New(t)
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte(oidctest.Secret+"\n"), 0o600); err != nil {

@@ -32,6 +32,7 @@ func drawingSkill(t *testing.T) map[string]string {
 // What a script leaves in /out stands in its answer: texts, pictures as blocks, links to the rest; the record
 // has what was shown. Nothing of it stands there if the output is withheld, and no picture in an error.
 func TestShownOutput(t *testing.T) {
+	t.Parallel()
 	root := tree(t, drawingSkill(t))
 	p := serve(t, allowRun(root, "draw.sh")...)
 	p.initialize()

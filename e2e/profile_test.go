@@ -46,6 +46,7 @@ principals:
 
 // The tools that a profile leaves out are in no list, and without the one that reads, no file is shown.
 func TestProfileTools(t *testing.T) {
+	t.Parallel()
 	s := profileSite(t)
 	for token, narrow := range map[string]string{"carol-token": "", "bob-token": `,"skillsd/profile":"loader"`} {
 		c := &caller{site: s, token: token}
@@ -123,6 +124,7 @@ func (c *caller) everything(narrow string) map[string]string {
 // A narrowed principal sees its own part of the catalogue wherever skills are named, and the others see
 // all of it, whatever was asked before.
 func TestProfileCatalogue(t *testing.T) {
+	t.Parallel()
 	s := profileSite(t)
 	alice, bob := &caller{site: s, token: "alice-token"}, &caller{site: s, token: "bob-token"}
 	for range 2 {
@@ -154,6 +156,7 @@ var eventOf = regexp.MustCompile(`"eventId":"[^"]*"`)
 
 // What a profile excludes is refused, in the same words whether it is there or not.
 func TestProfileExcludes(t *testing.T) {
+	t.Parallel()
 	s := profileSite(t)
 	alice := &caller{site: s, token: "alice-token"}
 	refusal := func(tool, name string, args map[string]any) string {

@@ -30,6 +30,7 @@ var (
 // skillsd says before a run that they lack, and what they end of, with a Python that has no packages. The
 // files are not part of this project: the list has their digests.
 func TestPublicScripts(t *testing.T) {
+	t.Parallel()
 	if *public == "" {
 		t.Skip("missing capability: -public, a directory with clones of public collections")
 	}

@@ -176,6 +176,7 @@ func (r *reader) here(line string) string {
 // TestReadmeCommands runs every command that the README and then the help topics show, in their order, in
 // a clean home directory, and compares the output that they show with what is printed.
 func TestReadmeCommands(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"sh", "openssl", "sha256sum"} {
 		if _, err := exec.LookPath(name); err != nil {
 			t.Skipf("%s is missing", name)

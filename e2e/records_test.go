@@ -118,6 +118,7 @@ const manifest = `{"wishId":"wish-7","own":{"kept":true},"cfc":{"enforcementMode
 // A session with everything in it: every file, every event, every result and every record of a call has
 // the form that its schema states.
 func TestSchemasHold(t *testing.T) {
+	t.Parallel()
 	all := printed(t)
 	state, files := t.TempDir(), demoSkill()
 	files["narrow/SKILL.md"] = "---\nname: narrow\ndescription: For tests.\nallowed-tools: Read\n---\nDo it.\n"
@@ -214,6 +215,7 @@ func (s schemas) checkResult(t *testing.T, tool string, result toolResult) {
 // The mode is that of the flag, else of the configuration, else of the manifest, and the session says
 // which.
 func TestRunManifestMode(t *testing.T) {
+	t.Parallel()
 	given := filepath.Join(t.TempDir(), "manifest.json")
 	if err := os.WriteFile(given, []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
@@ -275,6 +277,7 @@ func TestRunManifestRefusedAtStart(t *testing.T) {
 // Over HTTP, in both eras, records come when asked for, with every kind of answer, and name no place on
 // the server.
 func TestRecordsHTTP(t *testing.T) {
+	t.Parallel()
 	all := printed(t)
 	root := tree(t, demoSkill())
 	s := serveHTTP(t, "--skills-root", "builtin="+root, "--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh",

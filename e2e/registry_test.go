@@ -15,6 +15,7 @@ import (
 // Servers with the same skills share one registry, each session has it whole wherever it is copied to, and an
 // export carries it. It goes with the last session that has it.
 func TestRegistryIsShared(t *testing.T) {
+	t.Parallel()
 	state, root := t.TempDir(), tree(t, demoSkill())
 	serve := func() *process {
 		p := start(t, exec.Command(binary, "serve", "--state", state, "--log-format", "json", "--no-default-roots", "--skills-root", root))

@@ -9,6 +9,7 @@ import (
 
 // A server that was killed and started again knows the handles it gave out, for whom it gave them.
 func TestHandleSurvivesKill(t *testing.T) {
+	t.Parallel()
 	args := append(allowRun(tree(t, demoSkill()), "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"))
 	first := serveHTTP(t, args...)
 	handle := handleIn(t, (&caller{site: first, token: "alice-token"}).tool("load_skill", map[string]any{"name": "demo"}))
@@ -41,6 +42,7 @@ func TestHandleSurvivesKill(t *testing.T) {
 
 // A client that starts a dead server again goes on with what it had loaded.
 func TestClientGoesOnAfterKill(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	args := append([]string{"serve", "--state", state, "--log-format", "json"}, allowRun(tree(t, demoSkill()), "ok.sh")...)
 	begin := func(id string) *process {

@@ -8,6 +8,7 @@ import (
 
 // A program that asks for records gets results whole, and the text for the model stays short.
 func TestWholeResults(t *testing.T) {
+	t.Parallel()
 	files := demoSkill()
 	long := strings.Repeat("0123456789abcde\n", 6_000)
 	files["demo/references/long.md"] = long

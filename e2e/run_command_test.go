@@ -16,6 +16,7 @@ import (
 // TestRunRecordsWhatTheToolRecords calls the tool and the command with the same script and arguments, once
 // to run and once to be refused: the records tell the same but for ids, times and who loaded the skill.
 func TestRunRecordsWhatTheToolRecords(t *testing.T) {
+	t.Parallel()
 	root, state := tree(t, demoSkill()), t.TempDir()
 	options := allowRun(root, "ok.sh", "fail.sh")
 	for _, script := range []string{"ok.sh", "fail.sh", "other.sh"} {

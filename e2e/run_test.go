@@ -11,6 +11,7 @@ import (
 
 // Each runtime runs a script that uses a file beside it, where its interpreter is installed.
 func TestRuntimes(t *testing.T) {
+	t.Parallel()
 	files := demoSkill()
 	for name, content := range map[string]string{
 		"bash.sh":    "#!/usr/bin/env bash\nset -euo pipefail\nsource \"$(dirname \"$0\")/lib.sh\"\nhello \"$1\"\n",
@@ -44,6 +45,7 @@ func TestRuntimes(t *testing.T) {
 
 // A workspace is what the operator granted and no more.
 func TestWorkspace(t *testing.T) {
+	t.Parallel()
 	files := demoSkill()
 	files["demo/scripts/write.sh"] = "#!/bin/sh\npwd\ncat seen.txt\necho new >new.txt && echo wrote\nmkdir -p .git/hooks && echo evil >.git/hooks/post-commit\necho made >/out/report.txt\nexit 0\n"
 	for _, test := range []struct {
@@ -121,6 +123,7 @@ func TestSessionListWithoutViews(t *testing.T) {
 
 // What an operator withheld from the model can be read from the record.
 func TestWithheldOutput(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	args := append([]string{"serve", "--state", state, "--log-format", "json", "--release", "opaque"}, allowRun(tree(t, demoSkill()), "ok.sh")...)
 	p := start(t, exec.Command(binary, args...))
@@ -222,6 +225,7 @@ func fill(p *process, id int, args map[string]any) {
 
 // A script that fails for want of a module or a program says so, unless what it prints is withheld.
 func TestMissing(t *testing.T) {
+	t.Parallel()
 	files := demoSkill()
 	files["demo/scripts/module.py"] = "import no_such_module\n"
 	files["demo/scripts/module.mjs"] = "import 'no-such-package'\n"

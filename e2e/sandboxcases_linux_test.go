@@ -307,21 +307,48 @@ func (b *caseBench) unmet(r caseResult) []string {
 	if len(b.expect) == 0 {
 		return nil
 	}
-	const program = `import json,re,sys
-d=json.load(sys.stdin)
-print(json.dumps([e for e in d["expect"] if not eval(e,{"r":d["r"],"args":d["args"],"re":re,"json":json})]))`
-	cmd := exec.Command("python3", "-c", program)
-	cmd.Stdin = strings.NewReader(toJSON(map[string]any{"r": r, "args": b.args, "expect": b.expect}))
-	out, err := cmd.Output()
+	judge, err := python()
+	if err != nil {
+		return []string{fmt.Sprintf("no Python evaluates the expectations: %v", err)}
+	}
+	failed, err := judge(toJSON(map[string]any{"r": r, "args": b.args, "expect": b.expect}))
 	if err != nil {
 		return []string{fmt.Sprintf("the expectations cannot be evaluated: %v", err)}
 	}
-	var failed []string
-	if err := json.Unmarshal(out, &failed); err != nil {
-		return []string{err.Error()}
-	}
 	return failed
 }
+
+// python starts one interpreter for the expectations of all cases, which ends with the tests. It returns a
+// function that returns which expectations are not met.
+var python = sync.OnceValues(func() (judge func(line string) ([]string, error), err error) {
+	const program = `import json,re,sys
+for line in sys.stdin:
+    d=json.loads(line)
+    try: answer=[e for e in d["expect"] if not eval(e,{"r":d["r"],"args":d["args"],"re":re,"json":json})]
+    except Exception as e: answer=["%r of %s" % (e, d["expect"])]
+    print(json.dumps(answer),flush=True)`
+	cmd := exec.Command("python3", "-c", program)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	out := json.NewDecoder(pipe)
+	var mu sync.Mutex
+	return func(line string) (failed []string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, err := fmt.Fprintln(in, line); err != nil {
+			return nil, err
+		}
+		err = out.Decode(&failed)
+		return failed, err
+	}, cmd.Start()
+})
 
 func toJSON(v any) string {
 	b, err := json.Marshal(v)

@@ -79,6 +79,7 @@ func quote(s string) string {
 
 // An archive is served like a directory: catalogue, skills, files, resources, scripts.
 func TestArchive(t *testing.T) {
+	t.Parallel()
 	path, files := demoArchive(t)
 	p := serve(t, allowRun(path, "ok.sh")...)
 	p.initialize()
@@ -127,6 +128,7 @@ func TestArchive(t *testing.T) {
 // After an archive was replaced, a read says so, a load gives the other text, and a run is refused
 // however often the skill is loaded again.
 func TestArchiveReplaced(t *testing.T) {
+	t.Parallel()
 	path, files := demoArchive(t)
 	p := serve(t, allowRun(path, "ok.sh")...)
 	p.initialize()
@@ -163,6 +165,7 @@ func TestArchiveReplaced(t *testing.T) {
 // A directory and archives side by side: the earlier root wins, the other skill of that path is
 // shadowed, prefixes keep both.
 func TestArchivePrecedence(t *testing.T) {
+	t.Parallel()
 	path, files := demoArchive(t)
 	dir := tree(t, map[string]string{
 		"demo/SKILL.md": "---\nname: demo\ndescription: From the directory.\n---\n# Directory\n", "other/SKILL.md": "---\nname: other\ndescription: Another.\n---\n# Other\n",
@@ -219,6 +222,7 @@ func TestArchivePrecedence(t *testing.T) {
 
 // An archive that breaks the rules is refused whole and the reason told; other roots are served.
 func TestArchiveRefused(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	bad, missing := filepath.Join(dir, "bad.zip"), filepath.Join(dir, "missing.ZIP")
 	archive(t, bad, map[string]string{"demo/SKILL.md": "---\nname: demo\ndescription: In a bad archive.\n---\n", "../../etc/cron.d/x": "", "demo/skill.md": ""})

@@ -22,6 +22,7 @@ func allowRun(root string, scripts ...string) []string {
 }
 
 func TestLoadReadRun(t *testing.T) {
+	t.Parallel()
 	p := serve(t, allowRun(tree(t, demoSkill()), "ok.sh", "fail.sh")...)
 	p.initialize()
 	loaded := p.call(2, "load_skill", map[string]any{"name": "demo"})

@@ -33,6 +33,7 @@ var smuggled = []struct{ method, name, params, want string }{
 
 // Two readings of one request are no way around an approval.
 func TestStrictKeys(t *testing.T) {
+	t.Parallel()
 	args := allowRun(tree(t, demoSkill()), "ok.sh")
 	s := serveHTTP(t, args...)
 	legacy, modern := s.open(""), &caller{site: s}

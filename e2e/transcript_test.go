@@ -22,6 +22,7 @@ var update = flag.Bool("update", false, "rewrite the server's side of the transc
 // from run to run (times, handles, ids, durations) is normalised. The file "args" holds the flags
 // of the server, one a line; every other file is part of the skills root.
 func TestTranscripts(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/transcript/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)

@@ -169,6 +169,7 @@ func TestSecretsInCalls(t *testing.T) {
 
 // Over HTTP the same holds, and for what the headers say.
 func TestSecretsInCallsHTTP(t *testing.T) {
+	t.Parallel()
 	site := serveHTTP(t, "--config", secretConfig(t), "--log-level", "debug", "--search", "always", "--prompt-slot-role", "direct-command")
 	c := site.open("")
 	post := func(body string, headers ...string) string {

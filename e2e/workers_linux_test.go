@@ -205,6 +205,7 @@ func (p *pool) wantOutcomes(codes ...string) []outcome {
 
 // A script at a worker is like one here: what it gets, what it leaves, what is recorded.
 func TestWorkerRuns(t *testing.T) {
+	t.Parallel()
 	p := startPool(t, true)
 	p.wants(p.caller, "ok.sh", "early", "sandbox_unavailable", "no worker of the pool answers")
 	p.start("--node", "w1")
@@ -262,6 +263,7 @@ func TestWorkerRuns(t *testing.T) {
 
 // A worker that allows less refuses, and one that has other files runs none of them.
 func TestWorkerDecides(t *testing.T) {
+	t.Parallel()
 	p := startPool(t, true)
 	less := p.start("--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh@sha256:"+strings.Repeat("0", 64)+":pin=script")
 	p.wants(p.caller, "ok.sh", "x", "", "by the rules of worker")
@@ -331,6 +333,7 @@ func TestWorkerStopped(t *testing.T) {
 
 // Nobody says what a server did that was killed, and nothing runs twice.
 func TestServerKilledInRun(t *testing.T) {
+	t.Parallel()
 	p := startPool(t, false)
 	answer := p.counting(p.caller, "killed")
 	p.all[0].cmd.Process.Kill()
@@ -348,6 +351,7 @@ func TestServerKilledInRun(t *testing.T) {
 
 // What a worker does for a server that is killed is recorded by the next one; if both are, that nobody knows it.
 func TestWorkerOfKilledServer(t *testing.T) {
+	t.Parallel()
 	p := startPool(t, true)
 	w := p.start("--node", "w1")
 	answer := p.counting(p.caller, "orphan")
@@ -404,6 +408,7 @@ func TestWorkerCost(t *testing.T) {
 
 // The key of a cluster is for nobody else; root can give it to a group, as Kubernetes does.
 func TestClusterKeyReaders(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files to others")
 	}

@@ -3,17 +3,15 @@ package mcpserver
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance"
@@ -59,12 +57,7 @@ func newProbe(t testing.TB, files map[string]string, o probeOptions) *probe {
 // write puts files below the root.
 func (p *probe) write(files map[string]string) {
 	p.t.Helper()
-	for name, content := range files {
-		path := filepath.Join(p.root, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-			p.t.Fatal(err)
-		}
-	}
+	testtree.Write(p.t, p.root, files)
 }
 
 // rescan brings the server's catalogue up to date.

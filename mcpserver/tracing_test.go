@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -22,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -94,18 +93,10 @@ func (o *observed) durations(t *testing.T) map[string]uint64 {
 func tracedServer(t testing.TB, o *observed) *Server {
 	t.Helper()
 	root, state := t.TempDir(), t.TempDir()
-	for name, content := range map[string]string{
+	testtree.Write(t, root, map[string]string{
 		"demo/SKILL.md": "---\nname: demo\ndescription: A skill for tests.\n---\nSECRET-BODY\n",
 		"demo/notes.md": "SECRET-FILE\n",
-	} {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	trees, err := store.Open(state)
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package skills
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/store"
 )
@@ -28,19 +28,11 @@ import (
 func cachedTree(t *testing.T) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
-	for name, content := range map[string]string{
+	testtree.Write(t, filepath.Join(dir, "a"), map[string]string{
 		"SKILL.md": "---\nname: a\ndescription: d\nhooks: x\n---\n<!-- hidden -->\n", "references/r.md": "text\u200b\n<!-- hidden -->\n",
 		"assets/pixel": "\x89PNG\r\n\x1a\n\x00", "assets/data.json": "{}", "scripts/run": "#!/usr/bin/env -S python3 -I\r\n", "scripts/run.sh": "echo\n",
 		"scripts/long.sh": "#!" + string(bytes.Repeat([]byte("x"), 5000)) + "\n", "empty": "",
-	} {
-		path := filepath.Join(dir, "a", filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	return dir, filepath.Join(t.TempDir(), "state", "digests")
 }
 
@@ -386,12 +378,7 @@ func TestCacheSavePartly(t *testing.T) {
 	if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, good) {
 		t.Errorf("records were lost: %v", err)
 	}
-	for name, text := range map[string]string{"a/empty": "other", "b/SKILL.md": "---\nname: b\ndescription: d\n---\n"} {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testtree.Write(t, dir, map[string]string{"a/empty": "other", "b/SKILL.md": "---\nname: b\ndescription: d\n---\n"})
 	second, cache = scanCached(t, dir, file)
 	mustIndex(t, second.Skill("a"))
 	if _, err := cache.Save(second); err != nil {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/skillsd/skillsd/e2e/testtree"
 )
 
 // fill sets all that can be set of a value to something that is not its zero value.
@@ -72,20 +74,12 @@ func TestSkillRecord(t *testing.T) {
 func keptTree(t *testing.T) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
-	for name, content := range map[string]string{
+	testtree.Write(t, dir, map[string]string{
 		"a/SKILL.md":        "---\nname: a\ndescription: first\nmetadata: {tags: [x, y], requires: {bins: [sh]}}\n---\nlead of a\n",
 		"a/references/r.md": "r", "a/deep/er/inner/SKILL.md": "---\nname: inner\ndescription: nested\n---\n", "a/more/x/y/z": "",
 		"group/b/skill.md": "---\nname: other\ndescription: [unquoted: yes\n---\n", "group/c/SKILL.md": "no frontmatter\x00", "group/c/file": "",
 		"group/Skill.md": "", "none/of/these/file": "",
-	} {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	for name, target := range map[string]string{"linked": "a/deep", "group/d": "../none", "none/SKILL.md": "../a/SKILL.md"} {
 		if err := os.Symlink(filepath.FromSlash(target), filepath.Join(dir, filepath.FromSlash(name))); err != nil {
 			t.Skip("missing capability: symbolic links")

@@ -2,26 +2,18 @@ package skills
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"testing"
+
+	"github.com/skillsd/skillsd/e2e/testtree"
 )
 
 // What is kept of a catalogue shows names and descriptions, and leads to no file, of its own or of the disk.
 func TestOutlined(t *testing.T) {
 	dir := t.TempDir()
-	for path, text := range map[string]string{
+	testtree.Write(t, dir, map[string]string{
 		"a/SKILL.md":      "---\nname: first\ndescription: Is a.\nwhen_to_use: Now.\n---\nText.\n",
 		"hidden/SKILL.md": "---\nname: hidden\ndescription: Is hidden.\ndisable-model-invocation: true\n---\nText.\n",
-	} {
-		path = filepath.Join(dir, filepath.FromSlash(path))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	t.Chdir(dir)
 	roots := []Root{{Dir: dir, Tier: TierOrg}}
 	was, err := Scan(t.Context(), roots, &ScanOptions{NameOnly: []string{"a"}})

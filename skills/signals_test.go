@@ -2,11 +2,10 @@ package skills
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/skills/signal"
 )
 
@@ -27,15 +26,7 @@ func indexOf(t *testing.T, dir string, between func()) *Index {
 
 func plant(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
-	for name, content := range files {
-		file := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testtree.Write(t, dir, files)
 }
 
 const quiet = "---\nname: a\ndescription: d\n---\n"

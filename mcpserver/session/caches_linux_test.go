@@ -14,6 +14,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/bwrap"
 	"github.com/skillsd/skillsd/sandbox/detect"
@@ -75,12 +76,7 @@ func newCacheBench(t *testing.T, runner sandbox.Runner, needs string, scripts []
 
 func (b *cacheBench) write(files map[string]string) {
 	b.t.Helper()
-	for name, content := range files {
-		path := filepath.Join(b.root, "demo/scripts", filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-			b.t.Fatal(err)
-		}
-	}
+	testtree.Write(b.t, filepath.Join(b.root, "demo/scripts"), files)
 }
 
 // restart pins the tree as it is now.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
@@ -270,12 +271,7 @@ func TestReadAdded(t *testing.T) {
 		t.Errorf("a script beside a file that was added: %v", err)
 	}
 	// A nested skill may hide itself, which no scan has seen.
-	for name, text := range map[string]string{"SKILL.md": "---\nname: sub\ndescription: Sub.\ndisable-model-invocation: true\n---\nHidden.\n", "secret.md": "hidden\n"} {
-		path := filepath.Join(b.root, "demo/sub", name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testtree.Write(t, filepath.Join(b.root, "demo/sub"), map[string]string{"SKILL.md": "---\nname: sub\ndescription: Sub.\ndisable-model-invocation: true\n---\nHidden.\n", "secret.md": "hidden\n"})
 	for _, path := range []string{"sub/SKILL.md", "sub/secret.md"} {
 		if text, err := read(path); err == nil {
 			t.Errorf("%s of a nested skill = %q", path, text)

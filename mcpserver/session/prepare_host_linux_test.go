@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -31,15 +32,10 @@ func hostBench(t *testing.T, script string, o benchOptions, entry policy.Entry) 
 		t.Skip("needs /usr/bin/sh")
 	}
 	b := newBench(t, o)
-	for name, content := range map[string]string{
+	testtree.Write(t, b.root, map[string]string{
 		"agent-browser/SKILL.md":      "---\nname: agent-browser\ndescription: For tests.\n---\nDo it.\n",
 		"agent-browser/scripts/go.sh": "#!/bin/sh\n" + script,
-	} {
-		path := filepath.Join(b.root, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	entry.Skill, entry.Path, entry.Target = "agent-browser", "scripts/go.sh", policy.TargetHost
 	list, err := policy.NewAllowlist([]policy.Entry{entry})
 	if err != nil {

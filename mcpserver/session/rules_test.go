@@ -10,6 +10,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -161,12 +162,7 @@ func TestReplaceWhileWaiting(t *testing.T) {
 // An entry without a digest approves nothing that came after it was read, whatever else is replaced.
 func TestReplacePinsNothingLate(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct, allow: []string{"demo:scripts/ok.sh", "late:scripts/a.sh"}})
-	for name, text := range map[string]string{"SKILL.md": "---\nname: late\ndescription: Late.\n---\n", "scripts/a.sh": "#!/bin/sh\n"} {
-		path := filepath.Join(b.root, "late", name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testtree.Write(t, filepath.Join(b.root, "late"), map[string]string{"SKILL.md": "---\nname: late\ndescription: Late.\n---\n", "scripts/a.sh": "#!/bin/sh\n"})
 	if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -186,12 +182,7 @@ func TestReplacePinsNothingLate(t *testing.T) {
 func TestPinAddedApprovesNoOthers(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct, allow: []string{"late:scripts/b.sh",
 		"late:scripts/a.sh@sha256:" + strings.Repeat("0", 64)}})
-	for name, text := range map[string]string{"SKILL.md": "---\nname: late\ndescription: Late.\n---\n", "scripts/b.sh": "#!/bin/sh\n"} {
-		path := filepath.Join(b.root, "late", name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testtree.Write(t, filepath.Join(b.root, "late"), map[string]string{"SKILL.md": "---\nname: late\ndescription: Late.\n---\n", "scripts/b.sh": "#!/bin/sh\n"})
 	if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
 		t.Fatal(err)
 	}

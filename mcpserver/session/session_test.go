@@ -19,6 +19,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -149,12 +150,7 @@ func newBench(t testing.TB, o benchOptions) *bench {
 		"shy/SKILL.md":        "---\nname: shy\ndescription: For tests.\ndisable-model-invocation: true\n---\nDo it.\n",
 	}
 	maps.Copy(files, o.files)
-	for name, content := range files {
-		path := filepath.Join(root, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testtree.Write(t, root, files)
 	state := t.TempDir()
 	t.Cleanup(func() {
 		filepath.WalkDir(state, func(path string, entry fs.DirEntry, err error) error {
@@ -564,12 +560,7 @@ func TestLongReadIsCut(t *testing.T) {
 // What is there and not served is told from what is not there.
 func TestUnservedIsNotMissing(t *testing.T) {
 	b := newBench(t, benchOptions{})
-	for name, content := range map[string]string{"bad/SKILL.md": "---\nname: bad\n---\n", "linked/SKILL.md": "---\nname: linked\ndescription: d\n---\n"} {
-		path := filepath.Join(b.root, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testtree.Write(t, b.root, map[string]string{"bad/SKILL.md": "---\nname: bad\n---\n", "linked/SKILL.md": "---\nname: linked\ndescription: d\n---\n"})
 	if err := os.Symlink("/etc/passwd", filepath.Join(b.root, "linked", "link.md")); err != nil {
 		t.Fatal(err)
 	}

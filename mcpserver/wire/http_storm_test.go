@@ -11,13 +11,16 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
 // 500 calls with 20 notifications each, many at once: all come, in order, before their answers.
 func TestHTTPProgressIsNeverLost(t *testing.T) {
 	p, _ := newHTTPPeer(t, nil)
 	session := p.open()
-	const clients, calls, each = 20, 25, 20
+	const clients, each = 20, 20
+	calls := nightly.Size(8, 25)
 	var wg sync.WaitGroup
 	for client := range clients {
 		wg.Go(func() {

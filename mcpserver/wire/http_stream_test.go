@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
 // Sessions hear of list changes on their GET stream, also of those from before it was open, and
@@ -346,15 +348,16 @@ func TestHTTPBrokenConnections(t *testing.T) {
 func TestHTTPManyClients(t *testing.T) {
 	p, _ := newHTTPPeer(t, nil)
 	before := runtime.NumGoroutine()
+	many, calls := nightly.Size(24, 64), nightly.Size(8, 20)
 	var clients sync.WaitGroup
-	for i := range 64 {
+	for i := range many {
 		clients.Go(func() {
 			session := p.open()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			stream := p.events(p.do(ctx, "GET", "/mcp", "", "Mcp-Session-Id", session))
 			stream.next()
-			for n := range 20 {
+			for n := range calls {
 				id := fmt.Sprint(n)
 				if _, text := p.post(toolCall(id, "echo", fmt.Sprintf(`"text":"%d-%d"`, i, n)), "Mcp-Session-Id", session); !strings.Contains(text, fmt.Sprintf(`"%d-%d"`, i, n)) {
 					t.Errorf("client %d got %s", i, text)
@@ -374,8 +377,8 @@ func TestHTTPManyClients(t *testing.T) {
 		p.client.CloseIdleConnections()
 		return runtime.NumGoroutine() <= before+5
 	})
-	if got := len(p.h.sessions.byID); got != 32 {
-		t.Errorf("%d sessions are left, want 32", got)
+	if got := len(p.h.sessions.byID); got != many/2 {
+		t.Errorf("%d sessions are left, want %d", got, many/2)
 	}
 }
 

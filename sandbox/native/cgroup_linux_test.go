@@ -1,7 +1,6 @@
 package native
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/sandboxtest"
 )
@@ -21,15 +21,10 @@ import (
 func TestGroupMemory(t *testing.T) {
 	base := t.TempDir()
 	unified, memory := filepath.Join(base, "2", "a", "b"), filepath.Join(base, "1", "a")
-	for name, text := range map[string]string{
+	testtree.Write(t, base, map[string]string{
 		"2/a/b/memory.max": "max\n", "2/a/memory.max": "536870912\n", "2/memory.max": "1073741824\n",
 		"1/a/memory.limit_in_bytes": "9223372036854771712\n", "1/memory.limit_in_bytes": "268435456\n",
-	} {
-		path := filepath.Join(base, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	for _, tt := range []struct {
 		unified, memory string
 		want            int64

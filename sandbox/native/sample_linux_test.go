@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
@@ -60,14 +61,7 @@ func TestResident(t *testing.T) {
 		t.Errorf("resident = %d, want %d", got, 28<<10)
 	}
 	dir := t.TempDir()
-	for name, text := range map[string]string{"status": "Name:\tx\n", "task/1/status": "Name:\tx\n", "task/2/status": status} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testtree.Write(t, dir, map[string]string{"status": "Name:\tx\n", "task/1/status": "Name:\tx\n", "task/2/status": status})
 	if at, got := live(dir); at != filepath.Join(dir, "task", "2") || string(got) != status {
 		t.Errorf("live = %q, %q", at, got)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"unicode/utf16"
 
+	"github.com/skillsd/skillsd/e2e/nightly"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog"
 )
@@ -100,7 +101,7 @@ func arbitrary(random *rand.Rand) []*skills.Skill {
 // the order given changes nothing, all names are shown when they fit, and what is shown is whole.
 func TestProperties(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
-	for range 150 {
+	for range nightly.Size(50, 150) {
 		all := arbitrary(random)
 		opts := catalog.Options{Budget: random.IntN(3_000), Format: []catalog.Format{catalog.FormatText, catalog.FormatXML}[random.IntN(2)]}
 		for _, sk := range all {

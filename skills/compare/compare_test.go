@@ -1,12 +1,12 @@
 package compare
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -14,15 +14,7 @@ import (
 func content(t *testing.T, files map[string]string) Content {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range files {
-		file := filepath.Join(dir, "s", filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testtree.Write(t, filepath.Join(dir, "s"), files)
 	snapshot, err := skills.Scan(t.Context(), []skills.Root{{Dir: dir}}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,6 @@ import (
 	"maps"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -25,9 +24,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
-	"github.com/opencontainers/image-spec/specs-go/v1"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry/remote"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/skills/source/signed"
 )
 
@@ -200,12 +200,7 @@ func TestSignedSkills(t *testing.T) {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
-		for name, text := range all {
-			at := filepath.Join(dir, filepath.FromSlash(name))
-			if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.WriteFile(at, []byte(text), 0o600)); err != nil {
-				t.Fatal(err)
-			}
-		}
+		testtree.Write(t, dir, all)
 	}
 	for kind, start := range map[string]func(t *testing.T) func(all map[string]string) string{
 		"directory": func(t *testing.T) func(all map[string]string) string {

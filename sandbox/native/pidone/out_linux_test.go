@@ -8,20 +8,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/e2e/testtree"
 )
 
 // TestOutRoundTrip packs a directory as the helper of a guest does and unpacks it as its parent does.
 func TestOutRoundTrip(t *testing.T) {
 	dir := t.TempDir()
 	long := strings.Repeat("x", 3*outPacket)
-	for name, text := range map[string]string{"a": "", "b": "two", "d/e/c": "\x00", "d/long": long} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testtree.Write(t, dir, map[string]string{"a": "", "b": "two", "d/e/c": "\x00", "d/long": long})
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
