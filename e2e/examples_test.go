@@ -197,7 +197,10 @@ func TestExamplePackages(t *testing.T) {
 		t.Skip("pip is missing")
 	}
 	r := example(t, "packages")
-	index := newPackageIndex()
+	index, err := newPackageIndex("")
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer index.server.Close()
 	// What the page shows is drawn by the package itself; this one draws two columns alike.
 	index.files["tabulate-0.9.0-py3-none-any.whl"] = wheelOf("tabulate", "0.9.0", map[string]string{
