@@ -91,7 +91,7 @@ func (a *app) accept(ctx context.Context, plan *install.Plan, trees []string, as
 	var yes bool
 	if len(left) == 1 {
 		show()
-		yes, err = a.confirm(ctx, "Serve 1 skill all the same?")
+		yes, err = a.confirm(ctx, "Serve this skill anyway?")
 	} else {
 		yes, err = a.acceptAll(ctx, left, len(plan.Changes), show)
 	}
@@ -120,7 +120,7 @@ func (a *app) acceptAll(ctx context.Context, left []*install.Change, all int, sh
 			codes[reason] = true
 		}
 	}
-	const form = "%d of %d skills have %s: show them, accept all, or skip? [s/a/N] "
+	const form = "%d of %d skills need a review (%s): show them, accept all, or skip? [s/a/N] "
 	question := fmt.Sprintf(form, len(left), all,
 		report.Printable(strings.Join(slices.Sorted(maps.Keys(codes)), ", ")))
 	for {

@@ -91,7 +91,7 @@ func (a *app) confirmed(ctx context.Context, yes bool, question string) (asked b
 		return false, nil
 	case !report.IsTerminal(a.in) || !report.IsTerminal(a.err):
 		return false, exit.Errorf(exit.Failure,
-			"review the output above, then add --yes to confirm",
+			"read the output above, then add --yes",
 			"nothing is written: confirmation needs a terminal")
 	}
 	agreed, err := a.confirm(ctx, question)

@@ -133,7 +133,7 @@ func (a *app) verify(ctx context.Context, asJSON bool) (err error) {
 		return nil
 	}
 	if len(strays) < len(problems) {
-		hints = append(hints, "`skillsd sync` restores what the lock file says")
+		hints = append(hints, "`skillsd sync` restores the files of the lock file")
 	}
 	if len(strays) > 0 {
 		hints = append(hints, "remove files that were not installed: "+

@@ -358,7 +358,7 @@ func whyAsked(needs *policy.ApprovalRequired) string {
 	case needs.Entry.Ask == policy.AskAlways:
 		return "asked because your configuration lets you decide about each run of it"
 	case needs.Tier.Scripts() >= skills.ConsentApproval:
-		return "asked because you decide about scripts of tier " + needs.Tier.String()
+		return "asked because the skill is " + needs.Tier.String()
 	}
 	return "asked because you have not yet let this script run without asking"
 }
@@ -388,7 +388,7 @@ func (s *Session) project(r *run, entry policy.Entry) (string, error) {
 	case sandbox.WorkspaceRO:
 		return name + " (read-only)", nil
 	case sandbox.WorkspaceStaged:
-		return name + " (changes are staged, then kept)", nil
+		return name + " (changes are checked, then kept)", nil
 	}
 	return name + " (changes are kept)", nil
 }

@@ -30,7 +30,7 @@ func TestQuestionNamesTheProject(t *testing.T) {
 	}{
 		{"none", Call{Principal: local}, "", false, "only the files of its skill; no project, no network"},
 		{"of the server", Call{Principal: local}, sandbox.WorkspaceRW, false, "project " + dir.Name() + " (changes are kept)"},
-		{"of the server, remote", remote, sandbox.WorkspaceStaged, false, "project the server's directory (changes are staged, then kept)"},
+		{"of the server, remote", remote, sandbox.WorkspaceStaged, false, "project the server's directory (changes are checked, then kept)"},
 		{"of the client", of, sandbox.WorkspaceRO, false, `project /home/me/a\nb (read-only)`},
 		{"of the client, gone", of, sandbox.WorkspaceRO, true, ""},
 	} {

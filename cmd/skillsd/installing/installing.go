@@ -45,7 +45,7 @@ func Failure(err error) error {
 	case errors.Is(err, install.ErrNoPrevious):
 		fail.Hint = "only a skill that was updated can be rolled back: `skillsd update` updates it"
 	case isCorrupt || errors.Is(err, store.ErrNotFound):
-		fail.Hint = "`skillsd sync` brings back what the lock file says; then try again"
+		fail.Hint = "`skillsd sync` restores the files of the lock file; then try again"
 	case isFetch:
 		fail.Hint = cmp.Or(fetch.Hint(), exit.SystemHint(err))
 	case isArchive:
@@ -92,7 +92,7 @@ func Waiting(plan *install.Plan, dry bool) (rows [][2]string) {
 		text, hint := "is installed and not served", HintQuarantined(c.After)
 		switch {
 		case c.Before != nil && c.Before.Served():
-			text, hint = "stays as it was", "look at it, then: skillsd update "+
+			text, hint = "stays as it was", "review it, then: skillsd update "+
 				report.ShellLine(c.Name)+" --accept "+c.After.Tree.String()
 		case dry:
 			text, hint = "would not be served", ""

@@ -218,7 +218,7 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 		if more := len(rows) - len(r.Installed); more > 0 {
 			count += fmt.Sprintf(" and %d nested in them", more)
 		}
-		const more = "`skillsd show NAME` has more, no script may run before `skillsd allow`"
+		const more = "see `skillsd show NAME`; no script runs until `skillsd allow`"
 		fmt.Fprintf(stderr, "%s %s; %s\n", verb, count, r.Again(more))
 		return nil
 	}
@@ -247,7 +247,7 @@ func (r *SkillRow) hintAllow() string {
 	if at < 0 {
 		return ""
 	}
-	return "no script may run before it is allowed:\n  skillsd allow " +
+	return "no script runs until you allow it:\n  skillsd allow " +
 		Printable(ShellLine(r.Path+":"+r.Scripts[at].Path))
 }
 

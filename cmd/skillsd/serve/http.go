@@ -326,7 +326,7 @@ func (o *Options) authenticator(logger *slog.Logger) (*httpauth.Authenticator, e
 		problem = h.TokenFile + ": " + problem
 	}
 	return nil, exit.Usagef("a line of the token file is `printf %s \"$TOKEN\" | sha256sum` "+
-		"behind PRINCIPAL:",
+		"behind NAME:",
 		"--auth-token-file: %s", problem)
 }
 
