@@ -304,7 +304,9 @@ func TestReadmePages(t *testing.T) {
 // TestReadmeLinks checks that every file that the README and its companions link exists, and every heading.
 func TestReadmeLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	names := []string{"README.md", ".github/SECURITY.md", ".github/CONTRIBUTING.md"}
+	names := []string{"README.md", ".github/SECURITY.md", ".github/CONTRIBUTING.md", ".github/AGENTS.md",
+		".github/examples/README.md", ".github/examples/team/README.md", ".github/examples/ci/README.md",
+		".github/examples/packages/README.md"}
 	for _, page := range topicPaths(t) {
 		names = append(names, strings.TrimPrefix(filepath.ToSlash(page), "../"))
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha512"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -22,9 +24,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"crypto/sha512"
-	"encoding/base64"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -254,6 +253,14 @@ func TestInstallDebian(t *testing.T) {
 	if len(left) > 0 {
 		t.Errorf("dpkg --purge leaves %q", left)
 	}
+	// An older AppArmor could not read the profile, and would report it at each start of the machine.
+	if err := os.Remove(filepath.Join(root, "etc/apparmor.d/abi/4.0")); err != nil {
+		t.Fatal(err)
+	}
+	dpkgIn("--install", name)
+	if _, err := os.Stat(filepath.Join(root, "etc/apparmor.d/skillsd")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without the rules of AppArmor 4 the profile is installed: %v", err)
+	}
 }
 
 // list returns the files below a directory.
@@ -371,7 +378,7 @@ func TestInstallNPM(t *testing.T) {
 	}
 	text := output(t, command(t, home, npx, slices.Concat([]string{"--yes"}, quiet,
 		[]string{project, "setup", "--print"})...))
-	if !strings.Contains(text, "mcpServers") {
+	if !strings.Contains(text, "mcpServers") || !strings.Contains(text, "npm install --global skillsd") {
 		t.Errorf("npx skillsd setup prints %s", text)
 	}
 	// The exit code is that of the program, and a signal reaches it.

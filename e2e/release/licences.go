@@ -13,11 +13,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
-
-	"runtime/debug"
 )
 
 // linked is a module that is part of a program.
