@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/e2e/nightly"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/sandbox/sandboxtest"
@@ -185,6 +186,9 @@ func TestSandboxCasesControls(t *testing.T) {
 	cases := hostileCases(t)
 	for _, user := range caseUsers() {
 		t.Run(user.name, func(t *testing.T) {
+			if user.cred != nil {
+				nightly.Only(t)
+			}
 			for _, c := range cases {
 				if c.control != "breach" {
 					continue

@@ -49,12 +49,17 @@ func TestStore(t *testing.T) {
 		t.Parallel()
 		cluster := clustertest.Start(t, 3)
 		one, other := cluster.Connect(t), cluster.Connect(t)
-		storetest.Run(t, func(t *testing.T) provenance.Store {
-			return open(t, one, &jetstream.Options{Prefix: rand.Text()})
-		})
 		storetest.RunTurns(t, func(t *testing.T) (a, b provenance.Store) {
 			opts := &jetstream.Options{Prefix: rand.Text()}
 			return open(t, one, opts), open(t, other, opts)
+		})
+	})
+	t.Run("replicated", func(t *testing.T) {
+		nightly.Only(t)
+		t.Parallel()
+		conn := clustertest.Start(t, 3).Connect(t)
+		storetest.Run(t, func(t *testing.T) provenance.Store {
+			return open(t, conn, &jetstream.Options{Prefix: rand.Text()})
 		})
 	})
 }
