@@ -114,12 +114,12 @@ func TestUpperFirst(t *testing.T) {
 		t.Skip("missing capability: a file system that keeps names apart by case")
 	}
 	writeTree(t, dir, map[string]string{"a/skill.md": document("a", "lower"), "b/Skill.md": document("b", "d"), "b/c/skill.md": document("c", "d"), "e/SKILL.MD": document("e", "odd"),
-		"e/skill.md": document("e", "exact"), "f/SKILL.MD": document("f", "d"), "f/Skill.md": "---\n", "g/SKILL.MD/x": "x"})
+		"e/skill.md": document("e", "exact"), "f/SKILL.MD": document("f", "d"), "f/Skill.md": "---\n", "g/SKILL.MD/x": "x", "b/h/SKILL.MD": document("h", "d"), "b/i/j/Skill.md": document("j", "d"), "b/k/sKILL.md": document("k", "d")})
 	snapshot := scan(t, nil, skills.Root{Dir: dir})
-	if diff := cmp.Diff([]string{"a", "b", "b/c", "e", "f"}, paths(snapshot.Skills)); diff != "" {
+	if diff := cmp.Diff([]string{"a", "b", "b/c", "b/h", "b/i/j", "e", "f"}, paths(snapshot.Skills)); diff != "" {
 		t.Fatalf("skills (-want +got):\n%s", diff)
 	}
-	for path, want := range map[string]string{"a": "SKILL.md", "b": "Skill.md", "e": "skill.md", "f": "SKILL.MD"} {
+	for path, want := range map[string]string{"a": "SKILL.md", "b": "Skill.md", "e": "skill.md", "f": "SKILL.MD", "b/h": "SKILL.MD", "b/i/j": "Skill.md"} {
 		sk := snapshot.Skill(path)
 		odd := slices.ContainsFunc(sk.Diagnostics, func(d skills.Diagnostic) bool { return d.Code == skills.CodeMisspeltFile })
 		if exact := want == "SKILL.md" || want == "skill.md"; sk.File != want || odd == exact || sk.Form.Strict != exact || sk.Form.Publishable != exact {

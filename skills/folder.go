@@ -45,6 +45,10 @@ const (
 	lowerFile = "skill.md"
 )
 
+// nestedFiles are the skill files of nested skills. Other spellings are found at the top of a skill only: most
+// directories in skills are not listed, so each name costs a call.
+var nestedFiles = []string{upperFile, lowerFile, "SKILL.MD", "Skill.md"}
+
 // relevant reports whether an entry matters to a scan.
 func relevant(name string, mode fs.FileMode) bool {
 	return strings.EqualFold(name, upperFile) || mode&(fs.ModeDir|fs.ModeSymlink) != 0 && !Ignored(name) ||

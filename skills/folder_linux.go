@@ -64,7 +64,7 @@ func (f fdFolder) barren(name string) (mark, bool) {
 	if stat.Mode&unix.S_IFMT != unix.S_IFDIR || stat.Nlink != 2 || uint64(stat.Dev) != f.counts {
 		return mark{}, false
 	}
-	for _, file := range []string{upperFile, lowerFile} {
+	for _, file := range nestedFiles {
 		if unix.Fstatat(f.fd, name+"/"+file, &none, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT {
 			return mark{}, false
 		}

@@ -228,8 +228,7 @@ func (v *visitor) nested(f *lazyFolder, entries []entry, rel, path string, depth
 	}
 }
 
-// inner searches a directory of a skill for nested skills. Their files are SKILL.md or skill.md: directories
-// that barren recognizes are not listed, so another case could not be found in all of them.
+// inner searches a directory of a skill for nested skills, whose files are nestedFiles.
 func (v *visitor) inner(f *lazyFolder, path string, depth int) {
 	defer f.close()
 	entries, _, err := f.list()
@@ -238,7 +237,13 @@ func (v *visitor) inner(f *lazyFolder, path string, depth int) {
 		return
 	}
 	if _, err := CleanPath(path); err == nil {
-		if file := v.skillFile(entries, f.rel); file != nil {
+		file := v.skillFile(entries, f.rel)
+		if file == nil {
+			file = otherCase(slices.DeleteFunc(slices.Clone(entries), func(e entry) bool {
+				return !slices.Contains(nestedFiles, e.name)
+			}))
+		}
+		if file != nil {
 			v.load(f, file, f.rel, path)
 		}
 	}

@@ -29,8 +29,8 @@ type planned struct {
 	roots *config.RootOptions // installed skills may not take paths of skills in these roots; may be nil
 	dry   bool                // print the plan without carrying it out
 	quiet bool                // the caller reports what is installed and not served
-	// some is set if no skill was named: a skill that waits for a review is then a fact about the source, and
-	// no problem of the command, as long as others are served.
+	// some is set if no skill was named: a skill that waits for a review or lacks a requirement is then a fact
+	// about the source, and no problem of the command, as long as others are served.
 	some bool
 	// compute also describes the skills of the plan, which cannot be read after it is carried out.
 	compute func(i *install.Installer) (*install.Plan, error)
@@ -297,6 +297,7 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	var result *report.Installation
+	isSome := o.request.All || o.request.Plugin != ""
 	options, missing := o.Roots.ScanOptions(), 0
 	if err := (&config.SkillOptions{Validation: "lenient"}).Apply(options, &o.app.Process); err != nil {
 		return err
@@ -304,7 +305,7 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 	return o.app.carryOut(ctx, planned{
 		roots: &o.Roots,
 		dry:   o.DryRun,
-		some:  o.request.All || o.request.Plugin != "",
+		some:  isSome,
 		confirm: func(ctx context.Context, plan *install.Plan) error {
 			return o.app.accept(ctx, plan, nil, !o.JSON)
 		},
@@ -332,7 +333,7 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 			if err != nil {
 				return err
 			}
-			if len(result.Refused) > 0 || missing > 0 {
+			if len(result.Refused) > 0 || missing > 0 && !(isSome && result.Serves()) {
 				err = &exit.Error{Code: exit.Problems}
 			}
 			return err

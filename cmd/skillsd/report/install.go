@@ -85,6 +85,13 @@ func (r *Installation) MarkWaiting() {
 	}
 }
 
+// Serves reports whether one of the skills is offered to models now.
+func (r *Installation) Serves() bool {
+	return slices.ContainsFunc(r.Installed, func(one installedRow) bool {
+		return one.Skill.State == string(skills.StateEnabled)
+	})
+}
+
 // MarkMissing sets the state of the skills that lack something that they require. It returns how many do.
 // Skills of the plan, and installed ones, satisfy requirements; tools and servers of clients are not checked.
 func (r *Installation) MarkMissing(
