@@ -69,6 +69,9 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 	}
 	if !p.dry {
 		err = p.apply(ctx, plan, installed)
+		if err == nil {
+			err = installing.NoteHeld(installed.state, plan, installed.Lock())
+		}
 	}
 	err = errors.Join(err, plan.Close())
 	if err != nil {
@@ -78,7 +81,7 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 	installed.line.Clear()
 	err = p.print(plan)
 	// Report scripts whose pin no longer matches; otherwise a model's call would fail later.
-	for _, line := range installing.PinNotes(&a.Cfg, plan) {
+	for _, line := range installing.PinNotes(&a.Cfg, plan, p.dry) {
 		a.notef("skillsd: note: %s", line)
 	}
 	waiting := installing.Waiting(plan, p.dry)

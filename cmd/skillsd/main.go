@@ -183,7 +183,7 @@ func newRootCmd(a *app) *cobra.Command {
 		newServeCmd(a), newWorkerCmd(a),
 		newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a),
 		newInstallCmd(a), newUpdateCmd(a), newVerifyCmd(a), newSyncCmd(a), newAcceptCmd(a),
-		newAllowCmd(a), newDisallowCmd(a), newApproveCmd(a), newRunCmd(a), newEnvCmd(a),
+		newAllowCmd(a), newDisallowCmd(a), newApproveCmd(a), newRunCmd(a), newUndoCmd(a), newEnvCmd(a),
 		newSessionCmd(a), newPageCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a),
 		newSchemaCmd(a), newVersionCmd(a), newManCmd(cmd),
 	)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"time"
@@ -84,6 +85,10 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 	}
 	if more := len(found.Problems) - maxInstalledProblems; more > 0 {
 		add(Fail, report.Plural(more, "problem")+" more", "run: skillsd verify")
+	}
+	held := installing.ReadHeld(state, found.Lock)
+	for _, name := range slices.Sorted(maps.Keys(held)) {
+		add(Warn, name+": "+report.Printable(held[name].Text()), held[name].Hint(name))
 	}
 	admit, err := o.Process.Admit()
 	if wrong, ok := errors.AsType[*exit.Error](err); ok {
