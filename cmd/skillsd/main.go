@@ -248,9 +248,23 @@ func (a *app) loadConfig(cmd *cobra.Command) error {
 			return nil
 		}
 	}
-	if err := a.Load(a.err); err != nil {
-		return err
+	return a.configure(cmd)
+}
+
+// configure is loadConfig for a command that needs the configuration.
+func (a *app) configure(cmd *cobra.Command) error {
+	err := a.Load(a.err)
+	if err != nil {
+		a.Cfg = config.Configuration{}
 	}
+	if failed := a.setFlags(cmd); err == nil {
+		err = failed
+	}
+	return err
+}
+
+// setFlags sets the flags of a command from the environment and the configuration.
+func (a *app) setFlags(cmd *cobra.Command) error {
 	own := cmd.Flags()
 	if flag := own.Lookup("workspace"); flag != nil && flag.Changed {
 		a.Workspace = flag.Value.String()

@@ -293,12 +293,11 @@ func (o *undoOptions) nothing(run *undoable, planned []staged.Undone) error {
 	if len(planned) > 0 {
 		return left(planned)
 	}
-	when := ""
+	state := "its files are as they were before it"
 	if !run.undone.IsZero() {
-		when = " since they were undone " + run.undone.Local().Format(time.DateTime)
+		state = "it was undone " + run.undone.Local().Format(time.DateTime) + ", and " + state
 	}
-	o.app.notef("skillsd: nothing to undo: the files are as they were before the run%s; "+
-		"skillsd undo --list has earlier runs", when)
+	o.app.notef("skillsd: nothing to undo of this run: %s; skillsd undo --list has earlier runs", state)
 	return nil
 }
 

@@ -295,6 +295,11 @@ type Undone struct {
 	Unlisted int           `json:"filesUnlisted,omitempty"` // number of further files
 }
 
+// Refused returns the files that were not returned.
+func (u *Undone) Refused() []UndoneFile {
+	return slices.DeleteFunc(slices.Clone(u.Files), func(f UndoneFile) bool { return f.Refused == "" })
+}
+
 // UndoneFile is the outcome for one changed entry of a workspace.
 type UndoneFile struct {
 	Path    string `json:"path"` // below the workspace

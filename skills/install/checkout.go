@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path"
 	"slices"
@@ -99,6 +100,16 @@ const (
 
 func (c *checkout) leave(reason, path string) { c.left[reason] = append(c.left[reason], path) }
 
+// names yields the paths of the files of a commit; none if they cannot be listed.
+func (c *checkout) names(ctx context.Context, commit string) iter.Seq[string] {
+	out, err := c.repo.output(ctx, maxGitFiles*(maxGitPath+100), "ls-tree", "-r", "-z", "--name-only",
+		"--full-tree", commit)
+	if err != nil {
+		out = nil
+	}
+	return strings.SplitSeq(string(out), "\x00")
+}
+
 // list returns the files and links to write of a commit below a directory, in the order of the tree.
 func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, error) {
 	// -z keeps git from quoting unusual names.
@@ -111,7 +122,7 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, e
 		return nil, err
 	}
 	if len(out) == 0 {
-		return nil, noDirectory(subdir)
+		return nil, noDirectory(subdir, c.names(ctx, commit))
 	}
 	// git allows no segment .git in a commit, but a forged one would turn the directory into a repository.
 	isGit := func(segment string) bool { return strings.EqualFold(segment, ".git") }

@@ -206,6 +206,18 @@ func (c *Client) Commands(env func(string) (string, bool)) map[string][]string {
 	return lines
 }
 
+// FlagValues returns the values of a flag on a command line.
+func FlagValues(words []string, flag string) (values []string) {
+	for i, word := range words {
+		if value, ok := strings.CutPrefix(word, "--"+flag+"="); ok {
+			values = append(values, value)
+		} else if word == "--"+flag && i+1 < len(words) {
+			values = append(values, words[i+1])
+		}
+	}
+	return values
+}
+
 // key returns the key of the entry in the client's file.
 func (s *Setup) key() string { return s.Client.servers + "." + s.Entry.Name }
 

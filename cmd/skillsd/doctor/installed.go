@@ -115,6 +115,19 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 	return checks
 }
 
+// installed returns the state directory and the lock file of the installed skills, which is empty if it cannot
+// be read: the check of the installed skills reports that.
+func (o *Doctor) installed() (state string, lock *install.Lock) {
+	state, err := o.Process.StateDir()
+	if err == nil {
+		lock, err = install.ReadLock(install.LockFile(state))
+	}
+	if err != nil {
+		return state, &install.Lock{}
+	}
+	return state, lock
+}
+
 // checkVerifier reports whether the identities of trusted signers can be verified.
 func (o *Doctor) checkVerifier() []Check {
 	trust, err := o.Process.Trust()

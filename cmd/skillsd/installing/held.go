@@ -28,7 +28,9 @@ type HeldUpdate struct {
 }
 
 // Text returns what waits, and why.
-func (h *HeldUpdate) Text() string { return "an update waits for you: " + string(h.Verdict) + ": " + h.Why }
+func (h *HeldUpdate) Text() string {
+	return "an update waits for you: " + string(h.Verdict) + ": " + h.Why
+}
 
 // Hint returns the command that shows and serves the update of a skill.
 func (h *HeldUpdate) Hint(name string) string {
