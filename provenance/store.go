@@ -171,10 +171,9 @@ type Reader interface {
 	Close() error
 }
 
-// Originals keeps what runs change or delete in a user's files, so that the user can return them. A Store need
-// not implement it. What it keeps belongs to a session and is deleted with it. It is no artifact: the methods
-// of Reader neither list nor open it, and no copy of a session has it, except that Verify of the store that
-// keeps it compares each file with its digest.
+// Originals keeps what runs change or delete in a user's files, so that the user can return them. A Store
+// need not implement it. The originals of a session are deleted with it. They are no artifacts: no method of
+// Reader lists or opens them, and no copy of a session has them, but Verify compares each with its digest.
 type Originals interface {
 	OriginalsReader
 
@@ -191,10 +190,12 @@ type Originals interface {
 
 	// KeepChanges stores the list of what a run changes, which names its originals by their digests. When it
 	// returns, the list and these originals are on stable storage. If earlier is not empty, it is an earlier
-	// list of the same run, which is deleted.
+	// list of the same run, which is deleted; a nil list only deletes that.
 	//
 	// Errors: the errors of Append.
-	KeepChanges(ctx context.Context, session string, list []byte, earlier digest.Digest) (digest.Digest, error)
+	KeepChanges(
+		ctx context.Context, session string, list []byte, earlier digest.Digest,
+	) (digest.Digest, error)
 }
 
 // OriginalsReader reads what [Originals] keeps.

@@ -66,7 +66,7 @@ type Change struct {
 
 // Kept is what a Keeper has of a run.
 type Kept struct {
-	Changes []Change // that were applied
+	Changes []Change // that were applied; there may be none
 	// Problem is why the changes cannot be undone, in words for a client; empty if they can.
 	Problem string
 }

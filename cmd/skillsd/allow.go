@@ -429,7 +429,7 @@ func (g givenWorkspace) to(entry policy.Entry) string {
 	return "workspace: " + g.place + " (" + words[mode] + ")"
 }
 
-// givenWorkspaces returns the workspaces that the configuration, and the entries of clients of this user, give
+// givenWorkspaces returns the workspaces that the configuration and the entries of this user's clients give
 // to scripts.
 func (a *app) givenWorkspaces() (list []givenWorkspace) {
 	add := func(value, client string, fromClient bool) {

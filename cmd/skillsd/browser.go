@@ -11,10 +11,10 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// openBrowser opens the operator's page in the user's browser, if the command has a terminal and the terminal a
-// display. Other users of this machine can read command lines, and the link opens the page once for whoever
-// has it: the browser is therefore given a file that only this user can read, which leads to the link. The
-// file is removed when the command ends.
+// openBrowser opens the operator's page in the user's browser, if the command has a terminal and a display.
+// Other users of this machine can read command lines, and the link opens the page once for anyone who has it:
+// the browser is therefore given a file that only this user can read, which leads to the link. The file is
+// removed when the command ends.
 func (a *app) openBrowser(ctx context.Context, state, link string) (end func()) {
 	end = func() {}
 	program := a.browser()

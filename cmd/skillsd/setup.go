@@ -414,8 +414,8 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 	return words, nil
 }
 
-// ofWorkspace are the flags of serve that --workspace writes. One of them makes the others of an earlier entry
-// void.
+// ofWorkspace are the flags of serve that --workspace writes. If one of them is given, none of an earlier
+// entry is kept.
 var ofWorkspace = []string{"workspace", "workspace-from-client", "release"}
 
 // keep returns the arguments of an entry that replaces an earlier one of skillsd: what is given now, and the

@@ -40,10 +40,10 @@ func newUndoCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo [SESSION | RUN]",
 		Short: "Undo the last run that changed files of a project",
-		Long: "Undo what the last run changed in a workspace whose changes are staged: files that it changed\n" +
-			"or deleted are returned, and files that it made are removed. With SESSION it is the last such\n" +
-			"run of a session, with RUN the one that --list names. The changes are printed first, and you\n" +
-			"are asked.\n\n" +
+		Long: "Undo what the last run changed in a project whose changes are staged: files that it\n" +
+			"changed or deleted are returned, and files that it made are removed. With SESSION it is the\n" +
+			"last such run of a session, with RUN the one that --list names. The changes are printed\n" +
+			"first, and you are asked.\n\n" +
 			"A file that somebody changed since the run stays as it is, unless --force is given. Files\n" +
 			"are kept while the record of the session is kept, up to 64 MiB a run and 256 MiB a session.\n" +
 			"The undoing is a session of its own in the records, a child of the session of the run. In a\n" +
@@ -84,9 +84,6 @@ func (o *undoOptions) run(ctx context.Context, args []string) error {
 		if err := o.app.byUser("`skillsd undo`"); err != nil {
 			return err
 		}
-	}
-	if o.app.cluster.Enabled() {
-		return exit.Errorf(exit.Failure, "", "records in a cluster keep no files, so nothing can be undone")
 	}
 	opened, _, err := o.app.records(ctx)
 	if err != nil {
@@ -170,9 +167,14 @@ func (o *undoOptions) print(runs []*undoable) {
 
 // choose returns the run that a name on the command line means: a run, or the last run of a session.
 func (o *undoOptions) choose(runs []*undoable, name string) (*undoable, error) {
+	if len(runs) == 0 && (len(o.app.Cfg.Keys.Cluster.Servers) > 0 || o.app.isSet("cluster")) {
+		return nil, exit.Errorf(exit.Failure, "",
+			"there is no run to undo: records in a cluster keep no files")
+	}
 	if len(runs) == 0 {
-		return nil, exit.Errorf(exit.Failure, "files are kept for workspaces whose changes are staged, which "+
-			"`skillsd setup CLIENT --write --workspace` makes", "there is no run to undo")
+		const hint = "files are kept for workspaces whose changes are staged, as with " +
+			"`skillsd setup CLIENT --write --workspace`"
+		return nil, exit.Errorf(exit.Failure, hint, "there is no run to undo")
 	}
 	if name == "" || name == "latest" {
 		return runs[0], nil

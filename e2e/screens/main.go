@@ -32,8 +32,8 @@ var first = []scene{
 }
 
 // firstTitle describes the moving picture.
-const firstTitle = "The first run: a skill is installed, one script is allowed after it was read, skillsd asks " +
-	"before it runs, and prints its result"
+const firstTitle = "The first run: a skill is installed, one script is allowed after it was read, " +
+	"skillsd asks before it runs, and prints its result"
 
 // scenes are run in this order and in one home directory.
 var scenes = []scene{

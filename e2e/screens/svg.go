@@ -135,10 +135,10 @@ type frame struct {
 }
 
 // rows is the height of the terminal in a moving picture. Of a longer screen the last lines are shown.
-const rows = 28
+const rows = 24
 
-// moving draws frames as an SVG that shows one after the other, and begins again. A reader who wants no motion,
-// and a program that draws no motion, shows the last one.
+// moving draws frames as an SVG that shows one after the other, and begins again. A reader who wants no
+// motion, and a program that draws none, gets the last one.
 func moving(title string, frames []frame) []byte {
 	var b, style bytes.Buffer
 	all, at := 0.0, 0.0
@@ -148,7 +148,7 @@ func moving(title string, frames []frame) []byte {
 	style.WriteString(".f{visibility:hidden}.last{visibility:visible}" +
 		"@media(prefers-reduced-motion:no-preference){")
 	for i, f := range frames {
-		fmt.Fprintf(&style, ".f%[1]d{animation:f%[1]d %[2].1fs step-end infinite}", i, all)
+		fmt.Fprintf(&style, ".f%[1]d{animation:f%[1]d %.1[2]fs step-end infinite}", i, all)
 		begins, ends := 100*at/all, 100*(at+f.seconds)/all
 		fmt.Fprintf(&style, "@keyframes f%d{0%%{visibility:hidden}%.2f%%{visibility:visible}", i, begins)
 		if i+1 < len(frames) {

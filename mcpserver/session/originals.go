@@ -75,12 +75,27 @@ func (k *keeper) write(changes []sandbox.Change) (digest.Digest, error) {
 	return k.store.KeepChanges(k.ctx, k.session, data, k.planned)
 }
 
+// drop deletes the list of a run that changed nothing.
+func (k *keeper) drop() error {
+	if k.planned == "" {
+		return nil
+	}
+	_, err := k.store.KeepChanges(k.ctx, k.session, nil, k.planned)
+	return err
+}
+
 // kept stores the list of what a run has changed, and returns what its record and its answer have of it.
 func (s *Session) kept(ctx context.Context, r *run, result *sandbox.Result) *cfharness.Kept {
 	if r.cmd == nil || r.cmd.keeper == nil || result.Kept == nil {
 		return nil
 	}
 	kept := &cfharness.Kept{Entries: len(result.Kept.Changes), Problem: result.Kept.Problem}
+	if kept.Entries == 0 {
+		if err := r.cmd.keeper.drop(); err != nil {
+			s.cfg.Logger.WarnContext(ctx, "a list of changed files is left", tint.Err(err))
+		}
+		return nil
+	}
 	if kept.Problem != "" {
 		return kept
 	}

@@ -95,8 +95,8 @@ type Options struct {
 	// Shown is the limit for the texts shown to a session's model that are kept, in bytes; zero means 256
 	// MiB. Texts beyond it are not kept.
 	Shown int64
-	// Originals is the limit for the kept originals of a session, in bytes; zero means 256 MiB. The oldest are
-	// deleted to make space.
+	// Originals is the limit for the kept originals of a session, in bytes; zero means 256 MiB. The oldest
+	// are deleted to make space.
 	Originals int64
 	// ForgetShown keeps no text that was shown to a model, so such a text cannot be shown again.
 	ForgetShown bool

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -46,7 +47,8 @@ func originalName(d digest.Digest) string { return path.Join(provenance.Original
 // for other files.
 func (st *Store) RoomForOriginals(ctx context.Context, id string, bytes int64) error {
 	if bytes > st.opts.Originals {
-		return unavailable("keep originals", fmt.Errorf("%d bytes are more than %d", bytes, st.opts.Originals))
+		return unavailable("keep originals",
+			fmt.Errorf("%d bytes are more than %d", bytes, st.opts.Originals))
 	}
 	if err := st.free(bytes); err != nil {
 		return err
@@ -98,7 +100,9 @@ func (s *session) dropOriginals(dir *os.Root, left int64) error {
 }
 
 // KeepOriginal implements provenance.Originals. Equal contents are stored once.
-func (st *Store) KeepOriginal(ctx context.Context, id string, content io.Reader) (d digest.Digest, err error) {
+func (st *Store) KeepOriginal(
+	ctx context.Context, id string, content io.Reader,
+) (d digest.Digest, err error) {
 	err = st.with(ctx, id, func(s *session) error {
 		return s.use("keep original", func(dir *os.Root) error {
 			s.originals.mu.Lock()
@@ -151,15 +155,14 @@ func (st *Store) KeepChanges(
 		return s.use("keep changes", func(dir *os.Root) error {
 			s.originals.mu.Lock()
 			defer s.originals.mu.Unlock()
-			d, err = s.writeOriginal(dir, strings.NewReader(string(list)), listSuffix)
-			if err != nil {
-				return err
+			if list != nil {
+				d, err = s.writeOriginal(dir, bytes.NewReader(list), listSuffix)
+				if err == nil {
+					err = s.syncOriginals(dir)
+				}
 			}
-			if err := s.syncOriginals(dir); err != nil {
+			if err != nil || earlier == "" || earlier == d {
 				return err
-			}
-			if earlier == "" || earlier == d {
-				return nil
 			}
 			return dir.Remove(originalName(earlier) + listSuffix)
 		})

@@ -36,19 +36,20 @@ type applier struct {
 	layer     *dir
 	left      int64 // bytes
 	writes    []sandbox.Write
-	pending   []*incoming              // files that are copied but do not have their final names yet
-	held      []*dir                   // directories of pending files
-	deletions []deletion               // deletions that wait until everything else is applied
-	unlinked  map[inode]bool           // files that lost a name here; their changed ctime is no foreign change
-	made      map[string]sandbox.State // what is at paths that were written, by the applier itself
+	pending   []*incoming // files that are copied but do not have their final names yet
+	held      []*dir      // directories of pending files
+	deletions []deletion  // deletions that wait until everything else is applied
+	// unlinked are the files that lost a name here; their changed ctime is no foreign change.
+	unlinked  map[inode]bool
+	made      map[string]sandbox.State // what the applier wrote, by path
 	changed   bool                     // the workspace was changed
 	cut       bool                     // there were too many changes
 	unapplied unapplied
 }
 
 // Apply applies the changes of a layer to its workspace and returns the outcome of each: it is applied and on
-// disk, or refused. Changes that remain when ctx or the layer's Timeout ends are refused. If the workspace has
-// a Keeper, Apply sets l.Kept.
+// disk, or refused. Changes that remain when ctx or the layer's Timeout ends are refused. If the workspace
+// has a Keeper, Apply sets l.Kept.
 func Apply(ctx context.Context, l *Layer) []sandbox.Write {
 	failed := func(why string) []sandbox.Write {
 		return []sandbox.Write{{Path: ".", Op: "write", Refused: why}}

@@ -201,7 +201,7 @@ func (a *applier) settle(k *keeping, top *dir) *sandbox.Kept {
 	for _, c := range k.changes {
 		now, made := a.made[c.Path]
 		if !made {
-			// What was not written is as it was, or was deleted.
+			// An entry that was not written is as it was, or was deleted.
 			if c.Before.Kind == sandbox.KindNone || !gone(top, c.Path) {
 				continue
 			}
@@ -209,9 +209,6 @@ func (a *applier) settle(k *keeping, top *dir) *sandbox.Kept {
 		}
 		c.After = &now
 		kept.Changes = append(kept.Changes, c)
-	}
-	if len(kept.Changes) == 0 {
-		return nil
 	}
 	return kept
 }

@@ -20,6 +20,7 @@ import (
 
 const (
 	errLater   = refusal("changed since the run")
+	errUnended = refusal("what the run left there is not recorded")
 	errGone    = refusal("its content is no longer kept")
 	errUnkept  = refusal("it could not be read before the run changed it")
 	errHasMore = refusal("it has files that the run did not make")
@@ -40,7 +41,7 @@ func (u *Undo) Run(ctx context.Context) ([]Undone, error) {
 		a: newApplier(ctx, &Layer{Outcome: sandbox.Exited, Timeout: u.Timeout}, nil)}
 	changes := slices.Clone(u.Changes)
 	slices.SortFunc(changes, func(a, b sandbox.Change) int { return strings.Compare(a.Path, b.Path) })
-	// What makes way for a returned entry comes first, and what is below a directory before it.
+	// Entries that make way for a returned one come first, and those in a directory before it.
 	for _, c := range slices.Backward(changes) {
 		r.each(c, true)
 	}
@@ -132,7 +133,11 @@ func (r *undoer) entry(c sandbox.Change, first bool, done *Undone) (op string, e
 		return "", nil
 	}
 	done.Changed = c.After == nil || !now.Same(*c.After)
-	if done.Changed && !r.Force {
+	switch {
+	case r.Force || !done.Changed:
+	case c.After == nil:
+		return opOf(c.Before), errUnended
+	default:
 		return opOf(c.Before), errLater
 	}
 	if err := r.available(c.Before); err != nil {

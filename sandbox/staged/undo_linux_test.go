@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -208,12 +209,22 @@ func TestUndoLosesNoUpdate(t *testing.T) {
 	if got["new"] != "" || got["dir/gone"] != before["dir/gone"] {
 		t.Errorf("the rest was not returned: %v", got)
 	}
+	// After a crash, nothing shows what the run left.
+	crashed := []sandbox.Change{{Path: "changed", Before: kept.Changes[indexOf(kept, "changed")].Before}}
+	done := undo(t, &Undo{Dir: ws, Changes: crashed, Open: keeper.open})
+	if len(done) != 1 || done[0].Refused != errUnended.Error() || !done[0].Changed {
+		t.Errorf("after a crash: %+v", done)
+	}
 	u.Force = true
 	undo(t, u)
 	got = everything(t, ws)
 	if got["changed"] != before["changed"] || got["gone"] != before["gone"] || got["new-dir/sub/theirs"] == "" {
 		t.Errorf("forced: %v", got)
 	}
+}
+
+func indexOf(kept *sandbox.Kept, p string) int {
+	return slices.IndexFunc(kept.Changes, func(c sandbox.Change) bool { return c.Path == p })
 }
 
 // No link is followed, no protected name is written, no content that was changed is returned.
@@ -289,6 +300,12 @@ func TestKeepFails(t *testing.T) {
 	l := layerOf(tree(t, "a"), tree(t, "a"))
 	l.Outcome, l.Workspace.Keeper = sandbox.TimedOut, &memoryKeeper{}
 	if Apply(t.Context(), l); l.Kept != nil {
+		t.Errorf("kept %+v", l.Kept)
+	}
+	// Nor is anything listed of a run all of whose changes were refused.
+	l = layerOf(tree(t, "a"), tree(t, "a"))
+	l.Workspace.Keeper, l.MaxBytes = &memoryKeeper{}, 0
+	if Apply(t.Context(), l); l.Kept == nil || len(l.Kept.Changes) != 0 {
 		t.Errorf("kept %+v", l.Kept)
 	}
 }

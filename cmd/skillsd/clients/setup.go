@@ -45,8 +45,8 @@ type Setup struct {
 	Env environment
 	Out io.Writer // for the block to paste, and the output of the client's command
 	Err io.Writer
-	// Keep returns the arguments of an entry that replaces one with the arguments old. It may be nil: then they
-	// are those of Entry.
+	// Keep returns the arguments of an entry that replaces one with the arguments old. If it is nil, they are
+	// those of Entry.
 	Keep func(old []string) (args []string)
 	// Lock locks a file against other commands that edit it, until unlock is called.
 	Lock func(ctx context.Context, file string) (unlock func(), err error)
@@ -132,7 +132,8 @@ func (s *Setup) Write(ctx context.Context) error {
 			fmt.Fprintf(s.Err, "this replaces the entry: %s\n",
 				report.ShellLine(append([]string{command}, args...)...))
 			if s.Entry.URL == "" {
-				fmt.Fprintf(s.Err, "it is now:               %s\n", report.ShellLine(s.Entry.CommandLine()...))
+				fmt.Fprintf(s.Err, "it is now:               %s\n",
+					report.ShellLine(s.Entry.CommandLine()...))
 			}
 		}
 		if err := s.add(ctx, f, want); err != nil {

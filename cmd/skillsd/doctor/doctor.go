@@ -78,7 +78,8 @@ func (o *Doctor) Broken(ctx context.Context, err error) ([]Check, error) {
 		c.Hint = cmp.Or(failed.Hint, exit.SystemHint(err), o.FlagHint(failed.Flag))
 	}
 	c.Fact += "; what depends on it was not checked"
-	return slices.Concat([]Check{c}, o.checkInstalled(ctx), o.checkSandbox(ctx), o.checkDirectories()), ctx.Err()
+	checks := slices.Concat([]Check{c}, o.checkInstalled(ctx), o.checkSandbox(ctx), o.checkDirectories())
+	return checks, ctx.Err()
 }
 
 // Checks runs all checks. It changes nothing.

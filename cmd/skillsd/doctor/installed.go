@@ -115,8 +115,8 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 	return checks
 }
 
-// installed returns the state directory and the lock file of the installed skills, which is empty if it cannot
-// be read: the check of the installed skills reports that.
+// installed returns the state directory and the lock file of the installed skills. The lock file is empty if
+// it cannot be read: the check of the installed skills reports that.
 func (o *Doctor) installed() (state string, lock *install.Lock) {
 	state, err := o.Process.StateDir()
 	if err == nil {

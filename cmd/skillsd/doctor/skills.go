@@ -171,7 +171,8 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 			problem, hint = installing.TamperedText, installing.TamperedHint
 			state.State = ""
 		}
-		if state.State == serve.StateMissing && o.Process.Cfg.OriginOf("allow-skill-script").Kind != config.FromFile {
+		inFile := o.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile
+		if state.State == serve.StateMissing && !inFile {
 			hint = "leave it out of --allow-skill-script"
 		}
 		if state.State == serve.StateAllowed || state.State == serve.StateUnpinned {

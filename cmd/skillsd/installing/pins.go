@@ -59,8 +59,8 @@ func PinNotes(c *config.Configuration, plan *install.Plan, dry bool) (lines []st
 		switch {
 		case notes[name] == holds:
 		case dry:
-			lines = append(lines, name+" runs until this version is served; after that it does not before you "+
-				"allow it again")
+			lines = append(lines, name+" runs until this version is served; after that, only when it is "+
+				"allowed again")
 		default:
 			lines = append(lines, notes[name]+report.ShellLine(name))
 		}

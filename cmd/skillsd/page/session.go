@@ -129,7 +129,8 @@ func (p *Page) undone(ctx context.Context, all []provenance.Session, id string, 
 		if all[i].Parent != id || !strings.HasPrefix(all[i].Client, "skillsd-undo ") {
 			continue
 		}
-		query := provenance.Query{Session: all[i].ID, Kinds: []provenance.Kind{provenance.KindWorkspaceUndone}}
+		query := provenance.Query{Session: all[i].ID,
+			Kinds: []provenance.Kind{provenance.KindWorkspaceUndone}}
 		for e, err := range p.Records.Events(ctx, query) {
 			if err != nil {
 				break // the page of that session shows the error

@@ -461,7 +461,9 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		diagnostics = slices.DeleteFunc(diagnostics, func(d Diagnostic) bool {
 			return d.Code == skills.CodeNotPublishable
 		})
-		violations = slices.DeleteFunc(violations, func(v Problem) bool { return v.Rule == ruleDirectoryName })
+		violations = slices.DeleteFunc(violations, func(v Problem) bool {
+			return v.Rule == ruleDirectoryName
+		})
 	}
 	for i := range diagnostics {
 		diagnostics[i].Path = row.Path + "/" + diagnostics[i].Path
