@@ -76,7 +76,7 @@ func (s *Summary) row() g.Node {
 	return tag("tr", cell("Started", when(s.CreatedAt.Time)),
 		cell("Session.word", link(at(s.ID, ""), tag("code", short(s.ID)))),
 		cell("Principal", arg(s.Principal)),
-		cell("Client.client", attr("title", s.Client), arg(shortClient(s.Client))),
+		cell("Client.client", arg(shortClient(s.Client))),
 		cell("Skills.skills", skills, iff(len(s.Skills) > 6, " …")),
 		cell("Runs.n", s.Counts.Runs), cell("Refused.n", refused), cell("Worst", worst),
 		cell("State.word", tag("span.tag."+stateClass(s.State), s.State)), cell("Record.word", record))
