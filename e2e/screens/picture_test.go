@@ -144,8 +144,9 @@ func framesOf(svg string) (parts []string) {
 		return []string{svg}
 	}
 	for one := range strings.SplitSeq(frames, frameStart) {
-		lines, _, _ := strings.Cut(one, "</g>")
-		parts = append(parts, head+frameStart+lines+"</g>\n</g>\n</svg>\n")
+		_, lines, _ := strings.Cut(one, "\n")
+		lines, _, _ = strings.Cut(lines, "</g>")
+		parts = append(parts, head+lines+"</g>\n</svg>\n")
 	}
 	return parts
 }
