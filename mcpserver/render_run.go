@@ -190,7 +190,19 @@ func RenderWrites(r *session.RunResult) string {
 		}
 		text += "\n"
 	}
-	return head + text
+	return head + text + renderKept(r)
+}
+
+// renderKept returns the line that tells whether the user can undo the changes of a run.
+func renderKept(r *session.RunResult) string {
+	x := r.Output.Skillsd
+	switch {
+	case x == nil || x.Kept == nil:
+		return ""
+	case x.Kept.Problem != "":
+		return "the user cannot undo these changes: " + x.Kept.Problem + "\n"
+	}
+	return "the user can undo these changes with `skillsd undo`\n"
 }
 
 // RunLine returns how a run ended, in one line without a newline.

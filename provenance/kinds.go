@@ -26,6 +26,7 @@ const (
 	KindApprovalAnswered Kind = "approval.answered"
 	KindDriftDetected    Kind = "drift.detected"
 	KindOutputsRemoved   Kind = "outputs.removed"
+	KindWorkspaceUndone  Kind = "workspace.undone"
 )
 
 // Form is the form of the rows of a kind. Package cfharness has the type of each form; package story reads
@@ -43,6 +44,7 @@ const (
 	FormRun        Form = "run"
 	FormPolicy     Form = "policy"
 	FormRemoval    Form = "removal"
+	FormUndo       Form = "undo"
 )
 
 // kindFacts are the properties of all events of a kind.
@@ -79,6 +81,7 @@ var kinds = [...]kindFacts{
 	{kind: KindApprovalAnswered, word: "user answered", form: FormQuestion, durable: true},
 	{kind: KindDriftDetected, word: "file changed", alerts: true},
 	{kind: KindOutputsRemoved, word: "outputs removed", form: FormRemoval, durable: true, apart: true},
+	{kind: KindWorkspaceUndone, word: "undone", form: FormUndo, needsRow: true, durable: true},
 }
 
 // Kinds returns the constants.

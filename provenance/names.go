@@ -25,6 +25,7 @@ const (
 	HeadNoteFile         = "head.note"
 	OutputsDir           = "outputs"
 	ShownDir             = "shown"
+	OriginalsDir         = "originals"
 )
 
 const (
@@ -84,7 +85,7 @@ func CheckFileName(name string) error {
 	case output:
 		return nil
 	case IsView(name), name == EventsFile, name == SessionFile, name == LockFile, name == HeadNoteFile,
-		name == OutputsDir, name == ShownDir:
+		name == OutputsDir, name == ShownDir, name == OriginalsDir:
 		return fmt.Errorf("%w: file name %q is the store's own", ErrInvalid, name)
 	}
 	return nil

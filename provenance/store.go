@@ -171,6 +171,46 @@ type Reader interface {
 	Close() error
 }
 
+// Originals keeps what runs change or delete in a user's files, so that the user can return them. A Store
+// need not implement it. The originals of a session are deleted with it. They are no artifacts: no method of
+// Reader lists or opens them, and no copy of a session has them, but Verify compares each with its digest.
+type Originals interface {
+	OriginalsReader
+
+	// RoomForOriginals makes room for the originals of one run, by deleting the oldest ones of the session if
+	// necessary.
+	//
+	// Errors: the errors of Append; ErrUnavailable if there is no room.
+	RoomForOriginals(ctx context.Context, session string, bytes int64) error
+
+	// KeepOriginal stores the content of a file. It may not be on stable storage before KeepChanges returns.
+	//
+	// Errors: the errors of Append, and of reading.
+	KeepOriginal(ctx context.Context, session string, content io.Reader) (digest.Digest, error)
+
+	// KeepChanges stores the list of what a run changes, which names its originals by their digests. When it
+	// returns, the list and these originals are on stable storage. If earlier is not empty, it is an earlier
+	// list of the same run, which is deleted; a nil list only deletes that.
+	//
+	// Errors: the errors of Append.
+	KeepChanges(
+		ctx context.Context, session string, list []byte, earlier digest.Digest,
+	) (digest.Digest, error)
+}
+
+// OriginalsReader reads what [Originals] keeps.
+type OriginalsReader interface {
+	// Original opens an original by its digest.
+	//
+	// Errors: ErrNotFound if it is not kept, or not kept any more.
+	Original(ctx context.Context, session string, d digest.Digest) (io.ReadCloser, error)
+
+	// Changes returns the kept lists of a session, by their digests.
+	//
+	// Errors: ErrNotFound for an unknown session; the error of reading.
+	Changes(ctx context.Context, session string) (map[digest.Digest][]byte, error)
+}
+
 // ListSessions returns the sessions of r, newest first, including damaged ones.
 //
 // Errors: the error of listing, or of ctx.

@@ -201,6 +201,10 @@ type Workspace struct {
 	// command. Staged changes are refused if it reports true for their content or path; nil refuses none.
 	Withhold func([]byte) bool
 
+	// Keeper keeps what staged changes replace or delete; nil keeps nothing. If it fails, the changes are
+	// applied all the same.
+	Keeper Keeper
+
 	// ReadOnly are slash-separated paths of directories below Dir that stay read-only in writable modes. A
 	// command can neither change them nor replace one of their parents. A command is refused if one of them
 	// does not exist or is reached through a link.
@@ -292,6 +296,7 @@ type Result struct {
 	OutSkips  int
 	Skipped   []string // names of the first skipped entries, below /out; hostile, arbitrary bytes
 	Writes    []Write  // changes to a staged workspace, in the order of application
+	Kept      *Kept    // what the Keeper of the workspace has of them; nil if nothing was to be kept
 	Duration  time.Duration
 	Backend   string
 	Limits    Limits // as enforced: 0 for a limit that the backend does not enforce, see Enforced

@@ -5,17 +5,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
@@ -103,6 +108,23 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 // askWords are the answers to the question how often the user is asked.
 var askWords = []string{string(policy.AskAlways), string(policy.AskSession), string(policy.AskNever)}
 
+// notTampered returns an error for an installed skill whose files are not those that were installed.
+func (a *app) notTampered(ctx context.Context, sk *skills.Skill) error {
+	state, err := a.StateDir()
+	if err != nil {
+		return nil // without a state directory nothing is installed
+	}
+	lock, err := a.readLock()
+	if err != nil {
+		return installing.Failure(err)
+	}
+	if !installing.Tampered(ctx, sk, lock, state) {
+		return nil
+	}
+	return exit.Errorf(exit.Failure, installing.TamperedHint, "no script of %s can be allowed: %s",
+		report.Printable(sk.Path), installing.TamperedText)
+}
+
 // howOften asks how often to ask before the script runs; an empty answer changes nothing.
 func (o *allowOptions) howOften(ctx context.Context, now policy.Ask) (string, error) {
 	if now == "" {
@@ -146,6 +168,9 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		own.Skill, own.Path = nested.Path, strings.TrimPrefix(sk.Path+"/"+entry.Path, nested.Path+"/")
 		return exit.Errorf(exit.Failure, "skillsd allow "+serve.ShellName(own), "%s cannot run: %s",
 			serve.ScriptName(entry), report.Printable(serve.OfNested(nested)))
+	}
+	if err := o.app.notTampered(ctx, sk); err != nil {
+		return err
 	}
 	facts, err := report.FactsOf(ctx, sk, entry.Path)
 	if err != nil {
@@ -241,9 +266,11 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		return err
 	}
 	if known.PinScript {
-		o.app.printf("allowed %s, with any other files of its skill\n", facts.Entry)
+		o.app.printf("allowed %s@%s, with any other files of its skill\n", serve.ScriptName(entry),
+			short(facts.Digest))
 	} else {
-		o.app.printf("allowed %s, with the other files of its skill as they are\n", facts.Entry)
+		o.app.printf("allowed %s@%s, with the other files of its skill as they are\n",
+			serve.ScriptName(entry), short(facts.Digest))
 	}
 	o.app.notef("skillsd: note: written to %s\n"+
 		"skillsd: note: servers with this configuration apply it at once",
@@ -290,6 +317,9 @@ func (o *allowOptions) complete(ctx context.Context, found *environments.Imports
 	return nil
 }
 
+// short returns the beginning of a digest, which is enough to compare two by eye.
+func short(d digest.Digest) string { return d.String()[:min(len(d), len("sha256:")+12)] }
+
 // isSet reports whether the environment has a value for a flag.
 func (a *app) isSet(flag string) bool {
 	value, _ := a.Env(config.EnvOf(flag))
@@ -318,13 +348,18 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 		return err
 	}
 	finder := o.app.Interpreters()
-	keys := o.app.Cfg.Keys.Allow
+	keys, given := o.app.Cfg.Keys.Allow, o.app.givenWorkspaces()
 	for i := range keys {
 		entry, err := keys[i].Entry()
 		if err != nil {
 			return err
 		}
 		row := serve.AllowState(ctx, snapshot, entry)
+		if sk := snapshot.Skill(entry.Skill); sk != nil && row.State != serve.StateAllowed {
+			if o.app.notTampered(ctx, sk) != nil {
+				row.Detail, row.Hint = installing.TamperedText, installing.TamperedHint
+			}
+		}
 		if row.State == serve.StateAllowed && verdicts.Unreleased(entry) {
 			row.State, row.Detail, row.Hint = serve.StateUnreleased, serve.Unreleased(entry),
 				serve.HintUnreleased
@@ -338,6 +373,11 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 		}
 		if row.Hint != "" {
 			row.Detail += "; " + o.app.again(row.Hint)
+		}
+		for _, ws := range given {
+			if text := ws.to(entry); text != "" && row.Target == policy.TargetSandbox {
+				row.Given = append(row.Given, text)
+			}
 		}
 		rows = append(rows, row)
 	}
@@ -357,6 +397,53 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 		}
 	}
 	return nil
+}
+
+// givenWorkspace is a workspace that scripts are given.
+type givenWorkspace struct {
+	place string // in words
+	mode  sandbox.WorkspaceMode
+}
+
+// to returns what a script with an entry is given, in words; "" for nothing.
+func (g givenWorkspace) to(entry policy.Entry) string {
+	mode := g.mode
+	switch entry.Workspace {
+	case string(sandbox.WorkspaceNone):
+		return ""
+	case string(sandbox.WorkspaceRO):
+		mode = sandbox.WorkspaceRO
+	}
+	words := map[sandbox.WorkspaceMode]string{sandbox.WorkspaceRO: "to read",
+		sandbox.WorkspaceStaged: "changes are staged", sandbox.WorkspaceRW: "to write"}
+	return "workspace: " + g.place + " (" + words[mode] + ")"
+}
+
+// givenWorkspaces returns the workspaces that the configuration and the entries of this user's clients give
+// to scripts.
+func (a *app) givenWorkspaces() (list []givenWorkspace) {
+	add := func(value, client string, fromClient bool) {
+		if value == "" && !fromClient {
+			return
+		}
+		dir, mode := config.SplitWorkspace(value)
+		if dir == "" {
+			dir = "the directory in which " + client + " works"
+		} else if client != "the client" {
+			dir += ", in " + client
+		}
+		list = append(list, givenWorkspace{dir, mode})
+	}
+	add(a.Cfg.Keys.Workspace, "the client", a.Cfg.Keys.FromClient)
+	for _, client := range clients.All() {
+		lines := client.Commands(a.Env)
+		for _, name := range slices.Sorted(maps.Keys(lines)) {
+			values := clients.FlagValues(lines[name], "workspace")
+			add(strings.Join(values[max(len(values)-1, 0):], ""), client.Title,
+				slices.Contains(lines[name], "--workspace-from-client"))
+		}
+	}
+	return list
 }
 
 func newDisallowCmd(a *app) *cobra.Command {

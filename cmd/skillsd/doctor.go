@@ -25,7 +25,13 @@ func newDoctorCmd(a *app) *cobra.Command {
 			"the most important first, each with a fix, and a summary of the checks that passed. The exit\n" +
 			"code is 3 if a check failed. Nothing is changed.",
 		Args: cobra.NoArgs,
-		RunE: runE(func(ctx context.Context, _ []string) error { return a.doctor(ctx, d, asJSON, verbose) }),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			// A configuration that cannot be used is a finding like others.
+			broken := a.configure(cmd)
+			return runE(func(ctx context.Context, _ []string) error {
+				return a.doctor(ctx, d, broken, asJSON, verbose)
+			})(cmd, args)
+		},
 	}
 	d.FlagHint = func(flag string) string { return flagHint("skillsd doctor", cmd.Flags(), flag) }
 	d.Serve.Register(flags)
@@ -40,13 +46,19 @@ func newDoctorCmd(a *app) *cobra.Command {
 	(&config.ReaderOptions{}).Register(&first)
 	names := "allow-skill-script sandbox"
 	first.VisitAll(func(f *pflag.Flag) { names += " " + f.Name })
-	cmd.Annotations = map[string]string{configures: names}
+	cmd.Annotations = map[string]string{configures: names, withoutConfig: "true"}
 	return cmd
 }
 
-func (a *app) doctor(ctx context.Context, d *doctor.Doctor, asJSON, verbose bool) error {
+func (a *app) doctor(
+	ctx context.Context, d *doctor.Doctor, broken error, asJSON, verbose bool,
+) error {
 	d.Thorough = verbose
-	checks, err := d.Checks(ctx)
+	find := d.Checks
+	if broken != nil {
+		find = func(ctx context.Context) ([]doctor.Check, error) { return d.Broken(ctx, broken) }
+	}
+	checks, err := find(ctx)
 	if err != nil {
 		return err
 	}

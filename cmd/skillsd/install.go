@@ -29,8 +29,8 @@ type planned struct {
 	roots *config.RootOptions // installed skills may not take paths of skills in these roots; may be nil
 	dry   bool                // print the plan without carrying it out
 	quiet bool                // the caller reports what is installed and not served
-	// some is set if no skill was named: a skill that waits for a review or lacks a requirement is then a fact
-	// about the source, and no problem of the command, as long as others are served.
+	// some is set if no skill was named: a skill that waits for a review or lacks a requirement is then a
+	// fact about the source, and no problem of the command, as long as others are served.
 	some bool
 	// compute also describes the skills of the plan, which cannot be read after it is carried out.
 	compute func(i *install.Installer) (*install.Plan, error)
@@ -73,6 +73,9 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 	}
 	if !p.dry {
 		err = p.apply(ctx, plan, installed)
+		if err == nil {
+			err = installing.NoteHeld(installed.state, plan, installed.Lock())
+		}
 	}
 	err = errors.Join(err, plan.Close())
 	if err != nil {
@@ -82,7 +85,7 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 	installed.line.Clear()
 	err = p.print(plan)
 	// Report scripts whose pin no longer matches; otherwise a model's call would fail later.
-	for _, line := range installing.PinNotes(&a.Cfg, plan) {
+	for _, line := range installing.PinNotes(&a.Cfg, plan, p.dry) {
 		a.notef("skillsd: note: %s", line)
 	}
 	waiting := installing.Waiting(plan, p.dry)

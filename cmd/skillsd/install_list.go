@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"time"
 
@@ -49,12 +48,12 @@ func (a *app) offOr(name string, other error) error {
 const collectTime = 3 * time.Second
 
 // collectTrees removes the stored trees that neither the lock file nor a session names. While a server runs,
-// or if the records cannot be read, all trees stay, which only costs space.
-func (a *app) collectTrees(ctx context.Context, i *install.Installer) {
+// or if the records cannot be read, all trees stay, which only costs space. It returns how many were removed.
+func (a *app) collectTrees(ctx context.Context, i *install.Installer) (removed int) {
 	state, errState := a.StateDir()
 	records, errRecords := a.ArtifactDir()
 	if errState != nil || errRecords != nil {
-		return
+		return 0
 	}
 	within, cancel := context.WithTimeout(ctx, collectTime)
 	defer cancel()
@@ -72,8 +71,8 @@ func (a *app) collectTrees(ctx context.Context, i *install.Installer) {
 		}
 		return nil
 	})
-	if err == nil && n > 0 {
-		fmt.Fprintf(a.err, "skillsd: note: deleted %s that nothing needs any more\n",
-			report.Plural(n, "stored version"))
+	if err != nil {
+		return 0
 	}
+	return n
 }

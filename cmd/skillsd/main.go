@@ -183,7 +183,7 @@ func newRootCmd(a *app) *cobra.Command {
 		newServeCmd(a), newWorkerCmd(a),
 		newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a),
 		newInstallCmd(a), newUpdateCmd(a), newVerifyCmd(a), newSyncCmd(a), newAcceptCmd(a),
-		newAllowCmd(a), newDisallowCmd(a), newApproveCmd(a), newRunCmd(a), newEnvCmd(a),
+		newAllowCmd(a), newDisallowCmd(a), newApproveCmd(a), newRunCmd(a), newUndoCmd(a), newEnvCmd(a),
 		newSessionCmd(a), newPageCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a),
 		newSchemaCmd(a), newVersionCmd(a), newManCmd(cmd),
 	)
@@ -248,14 +248,23 @@ func (a *app) loadConfig(cmd *cobra.Command) error {
 			return nil
 		}
 	}
-	if err := a.Load(a.err); err != nil {
-		return err
-	}
 	return a.configure(cmd)
 }
 
-// configure sets the flags of a command from the environment and the configuration, which was loaded.
+// configure is loadConfig for a command that needs the configuration.
 func (a *app) configure(cmd *cobra.Command) error {
+	err := a.Load(a.err)
+	if err != nil {
+		a.Cfg = config.Configuration{}
+	}
+	if failed := a.setFlags(cmd); err == nil {
+		err = failed
+	}
+	return err
+}
+
+// setFlags sets the flags of a command from the environment and the configuration.
+func (a *app) setFlags(cmd *cobra.Command) error {
 	own := cmd.Flags()
 	if flag := own.Lookup("workspace"); flag != nil && flag.Changed {
 		a.Workspace = flag.Value.String()

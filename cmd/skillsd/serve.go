@@ -158,15 +158,15 @@ func (r *startReader) Read(p []byte) (int, error) {
 }
 
 func newPageCmd(a *app) *cobra.Command {
-	listen, updates := "", false
+	listen, updates, noOpen := "", false, false
 	cmd := &cobra.Command{
 		Use:   "page",
 		Short: "See sessions, refusals and what may run, in a browser",
 		Long: "Show in a browser on this machine what agents did, what was refused and why, what users " +
 			"were asked, what may run, and whether the session logs verify; until Ctrl-C. A call that " +
 			"waits for your approval can be approved there; nothing else is changed. No server needs " +
-			"to run. The link that is printed opens it once, in one browser. Every screen is also " +
-			"JSON, as its link shows.",
+			"to run. The browser is opened if there is one here; the link that is printed opens the " +
+			"page once, in one browser. Every screen is also JSON, as its link shows.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error {
 			// It shows what was withheld from models.
@@ -184,6 +184,8 @@ func newPageCmd(a *app) *cobra.Command {
 			}
 			defer closed()
 			state, _ := a.StateDir() // without one, stored trees cannot be found
+			end := func() {}
+			defer func() { end() }()
 			listener, err := page.Listen(ctx, listen)
 			if err != nil {
 				return err
@@ -191,9 +193,15 @@ func newPageCmd(a *app) *cobra.Command {
 			return page.Serve(ctx, page.Options{Records: records, Place: dir, State: state,
 				AskLife: session.AskLife, Printed: a.printed, Updates: updates, Codes: codes,
 				User: userName(),
-				Show: func(link string) { a.printf("%s\n", link) }}, listener)
+				Show: func(link string) {
+					if a.unwritten == nil && !noOpen {
+						end = a.openBrowser(ctx, state, link)
+					}
+					a.printf("%s\n", link)
+				}}, listener)
 		}),
 	}
+	cmd.Flags().BoolVar(&noOpen, "no-open", false, "only print the link")
 	cmd.Flags().BoolVar(&updates, "updates", false,
 		"ask the sources of installed skills every hour what an update would bring, and show it")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "`ADDR` of this machine; port 0 takes a free one")

@@ -307,7 +307,10 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 	}
 	// The sessions are deleted; if trees that only they named stay, that only costs space.
 	if installed, err := a.installation(ctx, nil); err == nil {
-		a.collectTrees(ctx, installed.Installer)
+		if n := a.collectTrees(ctx, installed.Installer); n > 0 {
+			a.notef("skillsd: note: removed %s that nothing needs any more from the store",
+				report.Plural(n, "tree"))
+		}
 		_ = installed.Close()
 	}
 	return nil

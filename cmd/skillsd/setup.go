@@ -33,6 +33,7 @@ type setupOptions struct {
 	Approve  bool
 	Trust    bool
 	Files    bool // --workspace
+	noFiles  bool // --workspace=false
 	Permit   bool // --approve-tools
 	Write    bool
 	Remove   bool
@@ -102,8 +103,11 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 			"See `skillsd setup --help`.",
 		Args:              argsAfterDash,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		PreRunE:           a.setupByUser,
-		RunE:              runE(opts.run),
+		PreRunE: func(cmd *cobra.Command, args []string) error {
+			opts.noFiles = cmd.Flags().Changed("workspace") && !opts.Files
+			return a.setupByUser(cmd, args)
+		},
+		RunE: runE(opts.run),
 	}
 	flags := cmd.Flags()
 	opts.register(flags)
@@ -168,6 +172,9 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 		Client: o.client, Entry: *entry, Project: o.Project,
 		Env: o.app.Env, Out: o.app.out, Err: o.app.err,
 		Lock: config.LockEdit,
+	}
+	if o.Write && o.URL == "" {
+		setup.Keep = func(old []string) []string { return o.keep(old, entry.Args) }
 	}
 	switch {
 	case o.client.Pasted && (o.Write || o.Remove):
@@ -420,6 +427,76 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 				"skillsd setup " + o.client.Name + " -- --skills-root DIR"}
 	}
 	return words, nil
+}
+
+// ofWorkspace are the flags of serve that --workspace writes. If one of them is given, none of an earlier
+// entry is kept.
+var ofWorkspace = []string{"workspace", "workspace-from-client", "release"}
+
+// keep returns the arguments of an entry that replaces an earlier one of skillsd: what is given now, and the
+// flags of the earlier one that are not given now.
+func (o *setupOptions) keep(old, now []string) []string {
+	had, errHad := o.serveFlags(old)
+	given, errGiven := o.serveFlags(now)
+	if errHad != nil || errGiven != nil {
+		return now // a flag of another version
+	}
+	gives := func(name string) bool {
+		return slices.ContainsFunc(given, func(f serveFlag) bool { return f.name == name })
+	}
+	newPlace := o.noFiles || slices.ContainsFunc(ofWorkspace, gives)
+	var kept []serveFlag
+	for _, f := range had {
+		if !gives(f.name) && !(newPlace && slices.Contains(ofWorkspace, f.name)) {
+			kept = append(kept, f)
+		}
+	}
+	if len(kept) == 0 {
+		return now
+	}
+	changes := len(kept)+len(given) != len(had) ||
+		slices.ContainsFunc(given, func(f serveFlag) bool { return !slices.Contains(had, f) })
+	if !changes {
+		return old
+	}
+	args, line := slices.Clone(now), []string{}
+	for _, f := range kept {
+		line = append(line, f.words()...)
+	}
+	fmt.Fprintf(o.app.err, "kept from the entry before: %s\n(to start anew: skillsd setup %s --remove)\n",
+		report.ShellLine(line...), o.client.Name)
+	return append(args, line...)
+}
+
+// serveFlag is a flag of serve with its value.
+type serveFlag struct {
+	name, value string
+	bare        bool // a switch that is on
+}
+
+// words returns the flag as the words of a command line.
+func (f serveFlag) words() []string {
+	if f.bare {
+		return []string{"--" + f.name}
+	}
+	return []string{"--" + f.name + "=" + f.value}
+}
+
+// serveFlags returns the flags of serve in a command line.
+func (o *setupOptions) serveFlags(args []string) (found []serveFlag, err error) {
+	given := *o.app
+	serve, flags := given.serveOptions(), pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	serve.Register(flags)
+	given.Register(flags)
+	err = flags.ParseAll(args, func(flag *pflag.Flag, value string) error {
+		found = append(found, serveFlag{flag.Name, value,
+			flag.NoOptDefVal != "" && value == flag.NoOptDefVal})
+		return nil
+	})
+	if err == nil && !slices.Equal(flags.Args(), []string{"serve"}) {
+		err = errors.New("not a command line of serve")
+	}
+	return found, err
 }
 
 // flagGiven reports whether a flag is among arguments.

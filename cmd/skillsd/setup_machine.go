@@ -41,9 +41,6 @@ type machineSetup struct {
 // configure reads the configuration, which setup with the name of a client does not need.
 func (s *machineSetup) configure() (err error) {
 	a := s.app
-	if err := a.Load(a.err); err != nil {
-		return err
-	}
 	if err := a.configure(s.cmd); err != nil {
 		return err
 	}

@@ -24,6 +24,17 @@ type scene struct {
 	answers     string // to the questions of all commands, typed when the questions appear
 }
 
+// first are the scenes of the moving picture of the first run. Each begins with an empty screen.
+var first = []scene{
+	{commands: []string{"skillsd install testdata/skills --subdir text-stats --tier user"}},
+	{commands: []string{"skillsd allow text-stats:scripts/stats.sh"}, answers: "y\n\n"},
+	{commands: []string{"skillsd run text-stats scripts/stats.sh -- /skill/SKILL.md"}, answers: "y\n"},
+}
+
+// firstTitle describes the moving picture.
+const firstTitle = "The first run: a skill is installed, one script is allowed after it was read, " +
+	"skillsd asks before it runs, and prints its result"
+
 // scenes are run in this order and in one home directory.
 var scenes = []scene{
 	{"install", "Installing a skill and looking at what would be served", []string{

@@ -96,6 +96,9 @@ func show(dir string) error {
 	if err := os.Chdir(home); err != nil {
 		return err
 	}
+	if err := showFirst(dir); err != nil {
+		return err
+	}
 	for _, s := range scenes {
 		if s.name == "session" {
 			if err := use(); err != nil {
@@ -108,7 +111,7 @@ func show(dir string) error {
 				shown.WriteString("\r\n")
 			}
 			fmt.Fprintf(&shown, "\x1b[1m$ %s\x1b[0m\r\n", command)
-			if err := onTerminal(&shown, command, s.answers); err != nil {
+			if err := onTerminal(&shown, command, s.answers, func() {}); err != nil {
 				return fmt.Errorf("%s: %w: %s", command, err, shown.Bytes())
 			}
 		}
@@ -122,6 +125,40 @@ func show(dir string) error {
 		}
 	}
 	return page(dir)
+}
+
+// showFirst makes the moving picture of the first run, and removes what was installed for it.
+func showFirst(dir string) error {
+	const (
+		typing = 0.12 // seconds a part of a command is shown
+		asked  = 3.5  // a screen that ends with a question
+		ended  = 4.5  // the end of a command
+	)
+	var frames []frame
+	for _, s := range first {
+		command := s.commands[0]
+		var shown bytes.Buffer
+		add := func(text string, seconds float64) error {
+			lines, err := terminal([]byte(text))
+			frames = append(frames, frame{lines, seconds})
+			return err
+		}
+		for at := 0; at < len(command); at += 6 {
+			if err := add("\x1b[1m$ "+command[:at]+"▋\x1b[0m", typing); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(&shown, "\x1b[1m$ %s\x1b[0m\r\n", command)
+		var failed error
+		err := onTerminal(&shown, command, s.answers, func() {
+			failed = errors.Join(failed, add(shown.String()+"▋", asked))
+		})
+		if err = errors.Join(err, failed, add(shown.String(), ended)); err != nil {
+			return fmt.Errorf("%s: %w: %s", command, err, shown.Bytes())
+		}
+	}
+	err := os.WriteFile(filepath.Join(dir, "first-run.svg"), moving(firstTitle, frames), 0o644)
+	return errors.Join(err, os.RemoveAll(home+"/.config"), os.RemoveAll(home+"/.local"))
 }
 
 // page takes a picture of the page of the newest session, if there is a browser.
@@ -197,6 +234,7 @@ func environment() []string {
 type answering struct {
 	w, keyboard io.Writer
 	answers     string
+	asked       func() // called before an answer is typed
 }
 
 func (a *answering) Write(text []byte) (int, error) {
@@ -206,12 +244,14 @@ func (a *answering) Write(text []byte) (int, error) {
 		return n, err
 	}
 	a.answers = rest
+	a.asked()
 	_, err = io.WriteString(a.keyboard, line+"\n")
 	return n, err
 }
 
-// onTerminal runs a command on a new terminal, answers its questions, and copies its output.
-func onTerminal(w io.Writer, command, answers string) error {
+// onTerminal runs a command on a new terminal, answers its questions, and copies its output. It calls asked
+// before each answer.
+func onTerminal(w io.Writer, command, answers string, asked func()) error {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return fmt.Errorf("open a terminal: %w", err)
@@ -241,7 +281,7 @@ func onTerminal(w io.Writer, command, answers string) error {
 		return err
 	}
 	// Reading a terminal that no process has open fails with EIO.
-	shown := &answering{w, master, answers}
+	shown := &answering{w, master, answers, asked}
 	if _, err := io.Copy(shown, master); err != nil && !errors.Is(err, unix.EIO) {
 		return err
 	}

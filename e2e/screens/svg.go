@@ -105,6 +105,13 @@ func picture(title string, lines [][]cell) []byte {
 		escaped(title))
 	b.WriteString(`<g fill="#d7dde4" font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,` +
 		`'DejaVu Sans Mono',monospace" font-size="14">` + "\n")
+	drawLines(&b, lines)
+	b.WriteString("</g>\n</svg>\n")
+	return b.Bytes()
+}
+
+// drawLines draws the text of lines.
+func drawLines(b *bytes.Buffer, lines [][]cell) {
 	for i, line := range lines {
 		for from := 0; from < len(line); {
 			if line[from].r == ' ' {
@@ -118,6 +125,54 @@ func picture(title string, lines [][]cell) []byte {
 			b.WriteString(text(line[from:to], from, margin+i*lineHeight+14))
 			from = to
 		}
+	}
+}
+
+// frame is a screen of a moving picture, and how long it is shown.
+type frame struct {
+	lines   [][]cell
+	seconds float64
+}
+
+// rows is the height of the terminal in a moving picture. Of a longer screen the last lines are shown.
+const rows = 24
+
+// moving draws frames as an SVG that shows one after the other, and begins again. A reader who wants no
+// motion, and a program that draws none, gets the last one.
+func moving(title string, frames []frame) []byte {
+	var b, style bytes.Buffer
+	all, at := 0.0, 0.0
+	for _, f := range frames {
+		all += f.seconds
+	}
+	style.WriteString(".f{visibility:hidden}.last{visibility:visible}" +
+		"@media(prefers-reduced-motion:no-preference){")
+	for i, f := range frames {
+		fmt.Fprintf(&style, ".f%[1]d{animation:f%[1]d %.1[2]fs step-end infinite}", i, all)
+		begins, ends := 100*at/all, 100*(at+f.seconds)/all
+		fmt.Fprintf(&style, "@keyframes f%d{0%%{visibility:hidden}%.2f%%{visibility:visible}", i, begins)
+		if i+1 < len(frames) {
+			fmt.Fprintf(&style, "%.2f%%{visibility:hidden}", ends)
+		}
+		style.WriteString("}")
+		at += f.seconds
+	}
+	style.WriteString("}")
+	width, height := 2*margin+columns*cellWidth, 2*margin+rows*lineHeight
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]g %[2]d" `+
+		`width="%[1]g" height="%[2]d" role="img">`+"\n", width, height)
+	fmt.Fprintf(&b, "<title>%s</title>\n<style>%s</style>\n"+
+		"<rect width=\"100%%\" height=\"100%%\" rx=\"6\" fill=\"#0d1117\"/>\n", escaped(title), style.Bytes())
+	b.WriteString(`<g fill="#d7dde4" font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,` +
+		`'DejaVu Sans Mono',monospace" font-size="14">` + "\n")
+	for i, f := range frames {
+		last := ""
+		if i+1 == len(frames) {
+			last = " last"
+		}
+		fmt.Fprintf(&b, "<g class=\"f f%d%s\">\n", i, last)
+		drawLines(&b, f.lines[max(0, len(f.lines)-rows):])
+		b.WriteString("</g>\n")
 	}
 	b.WriteString("</g>\n</svg>\n")
 	return b.Bytes()

@@ -60,3 +60,32 @@ func FuzzTerminal(f *testing.F) {
 		}
 	})
 }
+
+// A moving picture is well-formed, and shows its last frame where nothing moves.
+func TestMoving(t *testing.T) {
+	var frames []frame
+	for _, text := range []string{"$ a", "$ a\r\n<b> & c", strings.Repeat("line\r\n", rows+5) + "end"} {
+		lines, err := terminal([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		frames = append(frames, frame{lines, 1.5})
+	}
+	picture := string(moving("a <title>", frames))
+	decoder := xml.NewDecoder(strings.NewReader(picture))
+	for {
+		_, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for text, want := range map[string]int{">line<": rows - 1, ">end<": 1, "@keyframes": 3, `class="f f2 last"`: 1,
+		"@media(prefers-reduced-motion:no-preference){": 1, "%!": 0} {
+		if got := strings.Count(picture, text); got != want {
+			t.Errorf("%q is there %d times, want %d", text, got, want)
+		}
+	}
+}

@@ -51,6 +51,7 @@ type command struct {
 	hostCwd  string           // directory in which a script on the host starts, for the record
 	named    bool             // the client named the workspace, which is open for this run
 	packages *packages.Given  // nil without an environment
+	keeper   *keeper          // of what the run changes in a staged workspace; nil if nothing is kept
 	done     *elsewhere.Done  // the report of the worker; nil on this machine
 }
 
@@ -136,6 +137,12 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 		if c.secrets != nil {
 			// A staged file that contains a secret must not reach the client's directory.
 			c.Workspace.Withhold = c.secrets.Contains
+		}
+		if c.Workspace.Mode == sandbox.WorkspaceStaged {
+			c.keeper = s.keeperOf(ctx, r, c.Workspace.Dir.Name())
+		}
+		if c.keeper != nil {
+			c.Workspace.Keeper = c.keeper
 		}
 	}
 	c.Tree, err = r.tree.Open()

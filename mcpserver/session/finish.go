@@ -52,6 +52,7 @@ func (s *Session) finish(
 	answer := answerOf(result, out)
 	// The record describes the whole streams, the answer only what is shown of them.
 	x := r.extension(result, answer, hidden.recounted, end)
+	x.Kept = s.kept(ctx, r, result)
 	released, refusals := s.withhold(r, result, answer, x)
 	// The hint about a missing program or module quotes standard error: it must not reveal withheld output.
 	if result.ExitCode != 0 && answer.Stderr.Withheld == nil && !answer.ExitWithheld {

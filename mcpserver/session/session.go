@@ -65,6 +65,8 @@ type Config struct {
 	Policy   *policy.Policy
 	Trees    *store.Store
 	Records  provenance.Store
+	// Originals keeps what runs change in staged workspaces; nil keeps nothing.
+	Originals provenance.Originals
 
 	// Runner and Interpreter return results of the detection that runs while the server starts; they may
 	// wait for it. Interpreter returns nil if the host has no interpreter of that name.

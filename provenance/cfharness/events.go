@@ -23,6 +23,7 @@ func EventRows() (rows []EventRow) {
 		provenance.FormRequest:    reflect.TypeFor[ScriptRequest](),
 		provenance.FormRun:        reflect.TypeFor[ScriptExecution](),
 		provenance.FormPolicy:     reflect.TypeFor[PolicyEvent](),
+		provenance.FormUndo:       reflect.TypeFor[Undone](),
 		provenance.FormRemoval:    reflect.TypeFor[provenance.OutputsRemoved](),
 	}
 	for _, kind := range provenance.Kinds() {

@@ -67,7 +67,7 @@ func Recall(ctx context.Context, records provenance.Reader, id string) (*Recolle
 
 // FoldForm is the version of the stored form of a Fold. It is incremented whenever the result of a Fold
 // changes.
-const FoldForm = 2
+const FoldForm = 3
 
 // Fold makes the Recollection of a session from its events. It can be stored as JSON and continued. The zero
 // Fold is ready to use.

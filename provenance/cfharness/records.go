@@ -270,6 +270,41 @@ type RunExtension struct {
 
 	Writes         []WorkspaceWrite `json:"writes,omitempty"`         // to a staged workspace, in order
 	WritesUnlisted int              `json:"writesUnlisted,omitempty"` // number of further changes
+	// Kept describes what is kept of the files that these changes replaced or deleted; nil if nothing is.
+	Kept *Kept `json:"kept,omitempty"`
+}
+
+// Kept describes what is kept of the files that a run changed or deleted.
+type Kept struct {
+	Entries int           `json:"entries"`           // changed entries of the workspace
+	Changes digest.Digest `json:"changes,omitempty"` // of the list of them, in records only
+	Problem string        `json:"problem,omitempty"` // why the changes cannot be undone; empty if they can
+}
+
+// TypeUndone is the type of an Undone.
+const TypeUndone = "skillsd.workspace-undone"
+
+// Undone is the row of a workspace.undone event: the changes of a run that its user undid.
+type Undone struct {
+	Type     string        `json:"type"`
+	Run      string        `json:"run"`              // id of the session that ran the script
+	OutputID string        `json:"outputId"`         // of the run
+	Changes  digest.Digest `json:"changes"`          // of the list of the run's changes
+	Forced   bool          `json:"forced,omitempty"` // files that had changed since were replaced too
+	Files    []UndoneFile  `json:"files"`
+	Unlisted int           `json:"filesUnlisted,omitempty"` // number of further files
+}
+
+// Refused returns the files that were not returned.
+func (u *Undone) Refused() []UndoneFile {
+	return slices.DeleteFunc(slices.Clone(u.Files), func(f UndoneFile) bool { return f.Refused == "" })
+}
+
+// UndoneFile is the outcome for one changed entry of a workspace.
+type UndoneFile struct {
+	Path    string `json:"path"` // below the workspace
+	Op      string `json:"op"`   // write, link, mkdir or delete
+	Refused string `json:"refused,omitempty"`
 }
 
 // Missing is a dependency that the environment of a script lacks.

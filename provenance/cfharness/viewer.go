@@ -324,7 +324,7 @@ func Sealed(x *RunExtension, code *int) (*RunExtension, *int) {
 	copied.Out, copied.Missing = nil, nil
 	copied.OutSkips, copied.Skipped = 0, nil
 	copied.Connections, copied.Unlisted = nil, 0
-	copied.Writes, copied.WritesUnlisted = nil, 0
+	copied.Writes, copied.WritesUnlisted, copied.Kept = nil, 0, nil
 	return &copied, code
 }
 
@@ -340,9 +340,13 @@ func (x *RunExtension) opaqueOutcome(code *int) Outcome {
 }
 
 // Pathless returns x without the paths of this machine: the interpreter, the directory of a script on the
-// host, and the source of the skill.
+// host, and the source of the skill. It also leaves out the digest of the list of changed files, which only
+// the user can open.
 func Pathless(x *RunExtension) *RunExtension {
 	copied := *x
+	if x.Kept != nil {
+		copied.Kept = &Kept{Entries: x.Kept.Entries, Problem: x.Kept.Problem}
+	}
 	copied.HostCWD, copied.Origin = "", x.Origin.Public()
 	if x.Interpreter != nil {
 		copied.Interpreter = &Interpreter{Version: x.Interpreter.Version, Digest: x.Interpreter.Digest}

@@ -147,7 +147,8 @@ func makeDir(dir *os.Root, name string) error {
 // removeTemps deletes the temporary files of a writeFile that a crash interrupted. The session must be
 // locked.
 func removeTemps(dir *os.Root) error {
-	for _, parent := range []string{".", provenance.OutputsDir, provenance.ShownDir} {
+	dirs := []string{".", provenance.OutputsDir, provenance.ShownDir, provenance.OriginalsDir}
+	for _, parent := range dirs {
 		entries, err := fs.ReadDir(dir.FS(), parent)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

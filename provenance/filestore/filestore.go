@@ -95,6 +95,9 @@ type Options struct {
 	// Shown is the limit for the texts shown to a session's model that are kept, in bytes; zero means 256
 	// MiB. Texts beyond it are not kept.
 	Shown int64
+	// Originals is the limit for the kept originals of a session, in bytes; zero means 256 MiB. The oldest
+	// are deleted to make space.
+	Originals int64
 	// ForgetShown keeps no text that was shown to a model, so such a text cannot be shown again.
 	ForgetShown bool
 	// Signer signs the head of a session's chain when the session ends; nil signs nothing. If the
@@ -120,6 +123,7 @@ func (o *Options) withDefaults() Options {
 	c.Commit = cmp.Or(c.Commit, 100*time.Millisecond)
 	c.Quiet, c.LockWait = cmp.Or(c.Quiet, time.Second), cmp.Or(c.LockWait, time.Second)
 	c.Outputs, c.Shown = cmp.Or(c.Outputs, maxOutputs), cmp.Or(c.Shown, maxShown)
+	c.Originals = cmp.Or(c.Originals, maxOriginals)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

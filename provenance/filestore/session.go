@@ -86,6 +86,7 @@ type session struct {
 	paused  time.Time // until then, a quiet session does not write its views
 
 	outputs, shown usedSpace
+	originals      originals
 	unsynced       unsyncedTexts
 	// texts is the directory of the shown texts, open while the session is not quiet, and kept is a subset of
 	// its texts. Both are guarded by shown.mu.

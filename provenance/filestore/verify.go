@@ -124,6 +124,9 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 	if err := v.checkShown(); err != nil {
 		return err
 	}
+	if err := v.checkOriginals(); err != nil {
+		return err
+	}
 	return v.listUnrecorded()
 }
 
@@ -305,7 +308,7 @@ func (v *verifier) removedSince(name string) bool {
 
 func (v *verifier) listUnrecorded() error {
 	own := append(provenance.ViewNames(), provenance.EventsFile, provenance.SessionFile, provenance.LockFile,
-		provenance.OutputsDir, provenance.ShownDir, provenance.HeadNoteFile)
+		provenance.OutputsDir, provenance.ShownDir, provenance.OriginalsDir, provenance.HeadNoteFile)
 	for _, parent := range []string{".", provenance.OutputsDir} {
 		entries, err := fs.ReadDir(v.dir.FS(), parent)
 		if errors.Is(err, fs.ErrNotExist) {

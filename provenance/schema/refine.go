@@ -134,6 +134,7 @@ func attempt(needs []string, pairs ...any) func(*builder, *jsonschema.Schema) {
 func policyRefinements() []refinement {
 	modes := words(cfharness.Modes()...)
 	return []refinement{
+		exact[cfharness.Undone](set("type", fixed(cfharness.TypeUndone), "run", pattern(idPattern))),
 		exact[cfharness.ToolInputSummary](set("type", fixed(cfharness.TypeToolInputSummary))),
 		exact[cfharness.ObservationDenied](set(
 			"type", fixed(cfharness.TypeObservationDenied), "code", pattern(codePattern),

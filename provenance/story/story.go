@@ -26,6 +26,7 @@ const (
 	Ran       Action = "ran"       // the end of a run, including a script that did not start: Run
 	Refused   Action = "denied"    // Policy
 	Warned    Action = "warned"    // Policy
+	Undid     Action = "undone"    // the user undid the changes of a run: Undone
 	Changed   Action = "changed"   // Got is the digest of a file, which was Want when it was loaded
 	Other     Action = "other"
 )
@@ -42,6 +43,7 @@ type Step struct {
 	Request    *cfharness.ScriptRequest
 	Run        *cfharness.ScriptExecution
 	Policy     *cfharness.PolicyEvent
+	Undone     *cfharness.Undone
 
 	// Malformed is the error of decoding the row, or nil.
 	Malformed error
@@ -73,6 +75,8 @@ func StepOf(e *provenance.Event) *Step {
 		s.Action, s.Run = Ran, row[cfharness.ScriptExecution](s)
 	case provenance.FormPolicy:
 		s.Action, s.Policy = Warned, row[cfharness.PolicyEvent](s)
+	case provenance.FormUndo:
+		s.Action, s.Undone = Undid, row[cfharness.Undone](s)
 	default:
 		s.Action = Other
 	}

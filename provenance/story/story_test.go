@@ -50,7 +50,7 @@ func TestOf(t *testing.T) {
 	for _, kind := range provenance.Kinds() {
 		good := story.StepOf(&provenance.Event{Kind: kind, Row: json.RawMessage(`{}`)})
 		decoded := 0
-		for _, row := range []any{good.Session, good.Activation, good.Resource, good.Request, good.Run, good.Policy} {
+		for _, row := range []any{good.Session, good.Activation, good.Resource, good.Request, good.Run, good.Policy, good.Undone} {
 			if !reflect.ValueOf(row).IsNil() {
 				decoded++
 			}

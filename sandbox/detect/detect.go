@@ -86,6 +86,13 @@ func Names() []string {
 	return names
 }
 
+// Present returns the words of Names whose backends are in this version.
+func Present() []string {
+	return slices.DeleteFunc(Names(), func(name string) bool {
+		return slices.ContainsFunc(backends, func(b backend) bool { return b.name == name && b.new == nil })
+	})
+}
+
 // Usage describes the words for the backends in this version, for the help of an option.
 func Usage() string {
 	var automatic, names []string

@@ -343,11 +343,13 @@ func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbo
 	}
 	if upper != nil && e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
 		fileUID, fileGID := FileOwner(e.cmd.Workspace)
-		res.Writes = staged.Apply(ctx, &staged.Layer{
+		layer := &staged.Layer{
 			Upper: upper, Trusted: trusted, UID: e.uid, GID: e.gid, FileUID: fileUID, FileGID: fileGID,
 			Began: e.began, Workspace: e.cmd.Workspace, Outcome: res.Outcome,
 			MaxBytes: e.limits.Scratch, Timeout: max(e.limits.Timeout, leastApply),
-		})
+		}
+		res.Writes = staged.Apply(ctx, layer)
+		res.Kept = layer.Kept
 	}
 	return res, nil
 }

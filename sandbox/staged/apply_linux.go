@@ -36,17 +36,20 @@ type applier struct {
 	layer     *dir
 	left      int64 // bytes
 	writes    []sandbox.Write
-	pending   []*incoming    // files that are copied but do not have their final names yet
-	held      []*dir         // directories of pending files
-	deletions []deletion     // deletions that wait until everything else is applied
-	unlinked  map[inode]bool // files that lost a name here; their changed ctime is no foreign change
-	changed   bool           // the workspace was changed
-	cut       bool           // there were too many changes
+	pending   []*incoming // files that are copied but do not have their final names yet
+	held      []*dir      // directories of pending files
+	deletions []deletion  // deletions that wait until everything else is applied
+	// unlinked are the files that lost a name here; their changed ctime is no foreign change.
+	unlinked  map[inode]bool
+	made      map[string]sandbox.State // what the applier wrote, by path
+	changed   bool                     // the workspace was changed
+	cut       bool                     // there were too many changes
 	unapplied unapplied
 }
 
 // Apply applies the changes of a layer to its workspace and returns the outcome of each: it is applied and on
-// disk, or refused. Changes that remain when ctx or the layer's Timeout ends are refused.
+// disk, or refused. Changes that remain when ctx or the layer's Timeout ends are refused. If the workspace
+// has a Keeper, Apply sets l.Kept.
 func Apply(ctx context.Context, l *Layer) []sandbox.Write {
 	failed := func(why string) []sandbox.Write {
 		return []sandbox.Write{{Path: ".", Op: "write", Refused: why}}
@@ -71,6 +74,7 @@ func Apply(ctx context.Context, l *Layer) []sandbox.Write {
 	if names, err := from.names(); err == nil && len(names) == 0 {
 		return a.writes
 	}
+	kept := a.keep(from, to)
 	a.walk(from, to, "", a.lock(to), false)
 	a.flush()
 	// Deletions come last, because a deleted file may have been moved. By now it has its new name, so a crash
@@ -84,6 +88,7 @@ func Apply(ctx context.Context, l *Layer) []sandbox.Write {
 			a.report("write", ".", refusal("what was applied may not be on disk: "+reason(err)))
 		}
 	}
+	l.Kept = a.settle(kept, to)
 	return a.writes
 }
 
@@ -91,6 +96,7 @@ func newApplier(ctx context.Context, l *Layer, from *dir) *applier {
 	a := &applier{
 		Layer: l, ctx: ctx, root: os.Geteuid() == 0, layer: from, left: l.MaxBytes,
 		unlinked:  map[inode]bool{},
+		made:      map[string]sandbox.State{},
 		unapplied: unapplied{sizes: map[int64]bool{}, links: map[string]bool{}},
 	}
 	for _, p := range slices.Concat(l.Workspace.Protected, l.Workspace.ReadOnly) {
@@ -151,7 +157,7 @@ func (a *applier) stopped() error {
 func (a *applier) walk(from, to *dir, p string, why error, replaced bool) {
 	names, err := from.names()
 	switch {
-	case len(p) > maxPath || strings.Count(p, "/") >= maxDepth:
+	case len(p) > maxPath || depthOf(p) >= maxDepth:
 		err = errDeep
 	case err != nil:
 		err = errUnreadDir
@@ -200,6 +206,9 @@ func (a *applier) walk(from, to *dir, p string, why error, replaced bool) {
 	}
 }
 
+// depthOf returns how many directories are between the workspace and an entry.
+func depthOf(p string) int { return strings.Count(p, "/") }
+
 func (a *applier) directory(from, to *dir, name, p string, why error, replaced bool) {
 	sub, err := from.enter(name)
 	if err != nil {
@@ -232,6 +241,7 @@ func (a *applier) directory(from, to *dir, name, p string, why error, replaced b
 	}
 	a.report("mkdir", p, err)
 	if err == nil {
+		a.made[p] = target.state()
 		defer a.release(target)
 	}
 	a.walk(sub, target, p, err, false)

@@ -26,6 +26,7 @@ type incoming struct {
 	size       int64 // size of the layer's file
 	named      bool  // it has the name temp in to
 	f          *os.File
+	digest     string
 	w          sandbox.Write
 	err        error
 }
@@ -91,8 +92,9 @@ func (a *applier) fetch(in *incoming, from *dir) (err error) {
 		return errSecret
 	}
 	a.left -= in.w.Size
+	in.digest = "sha256:" + hex.EncodeToString(sum.Sum(nil))
 	if a.couldRead(src) {
-		in.w.Digest = "sha256:" + hex.EncodeToString(sum.Sum(nil))
+		in.w.Digest = in.digest
 	}
 	if err := a.own(in.f, src, in.to, old); err != nil {
 		return err
@@ -169,6 +171,10 @@ func (a *applier) flush() {
 			in.w.Refused, in.w.Digest = reason(in.err), ""
 			a.unapplied.sizes[in.size] = true
 			in.discard()
+		} else if e, err := statAt(int(in.f.Fd()), "", unix.AT_EMPTY_PATH); err == nil {
+			st := e.state()
+			st.Digest = in.digest
+			a.made[in.w.Path] = st
 		}
 		_ = in.f.Close() // after Sync, nothing can fail
 		a.add(in.w)

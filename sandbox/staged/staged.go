@@ -65,4 +65,6 @@ type Layer struct {
 	Outcome   sandbox.Outcome
 	MaxBytes  int64         // limit for all files together
 	Timeout   time.Duration // for applying
+
+	Kept *sandbox.Kept // set by Apply to what the Keeper of the workspace has; nil if it has nothing
 }

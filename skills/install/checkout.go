@@ -128,7 +128,13 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) (files, rest
 		}
 	}
 	if !isThere {
-		return nil, nil, noDirectory(subdir)
+		return nil, nil, noDirectory(subdir, func(yield func(string) bool) {
+			for _, o := range rest {
+				if !yield(o.path) {
+					return
+				}
+			}
+		})
 	}
 	return files, rest, nil
 }

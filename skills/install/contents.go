@@ -31,7 +31,8 @@ const (
 	maxSkillBytes = 256 << 20
 )
 
-// sourceTree is all of a source, also outside of the part that is scanned. Its links are not followed out of it.
+// sourceTree is all of a source, also outside of the part that is scanned. Its links are not followed out of
+// it.
 type sourceTree interface {
 	fs.ReadLinkFS
 	fs.ReadDirFS

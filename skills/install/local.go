@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path"
 	"path/filepath"
@@ -91,7 +92,7 @@ func (f *fetched) openRoot(top string, hold bool) (skills.Root, error) {
 	f.all, f.close = heldDir{handle}, func() error { return errors.Join(handle.Close(), release()) }
 	part, err := handle.OpenRoot(filepath.FromSlash(f.origin.Path))
 	if err != nil {
-		return skills.Root{}, noDirectory(f.origin.Path)
+		return skills.Root{}, noDirectory(f.origin.Path, skillFiles(handle.FS()))
 	}
 	root := skills.Root{Dir: filepath.Join(top, filepath.FromSlash(f.origin.Path))}
 	if f.origin.Path == "." || !hold {
@@ -108,9 +109,49 @@ type directoryError struct{ error }
 
 func (e *directoryError) Unwrap() error { return e.error }
 
-func noDirectory(dir string) error {
-	return &directoryError{
-		refuse("look at it, and name one with --subdir", "the source has no directory %q", clip(dir))}
+// noDirectory returns the error for a directory that a source lacks. files are the paths of its files.
+func noDirectory(dir string, files iter.Seq[string]) error {
+	const most = 10
+	var there []string
+	for file := range files {
+		if name := path.Base(file); strings.EqualFold(name, "SKILL.md") && path.Dir(file) != "." {
+			there = append(there, clip(path.Dir(file)))
+		}
+		if len(there) > most {
+			there[most] = "…"
+			break
+		}
+	}
+	hint := "look at it, and name one with --subdir"
+	if len(there) > 0 {
+		hint = "name one of its directories with skills: " + strings.Join(there, ", ")
+	}
+	return &directoryError{refuse(hint, "the source has no directory %q", clip(dir))}
+}
+
+// skillFiles yields the paths of the files named SKILL.md in the upper directories of a source.
+func skillFiles(source fs.FS) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		const depth, most = 4, 10_000
+		seen := 0
+		// Unreadable directories have no skills to name.
+		_ = fs.WalkDir(source, ".", func(p string, d fs.DirEntry, err error) error {
+			seen++
+			switch {
+			case err != nil && d != nil && d.IsDir():
+				return fs.SkipDir
+			case err != nil:
+				return nil
+			case seen > most:
+				return fs.SkipAll
+			case d.IsDir() && (strings.Count(p, "/") >= depth || d.Name() == ".git"):
+				return fs.SkipDir
+			case strings.EqualFold(d.Name(), "SKILL.md") && !yield(p):
+				return fs.SkipAll
+			}
+			return nil
+		})
+	}
 }
 
 // zipRoot returns the root for the requested part of an archive.
@@ -127,7 +168,7 @@ func (f *fetched) zipRoot(place string) (skills.Root, error) {
 		return skills.Root{}, err
 	}
 	if info, err := fs.Stat(part, "."); err != nil || !info.IsDir() {
-		return skills.Root{}, noDirectory(f.origin.Path)
+		return skills.Root{}, noDirectory(f.origin.Path, skillFiles(pinned))
 	}
 	return skills.Root{Dir: place, FS: part, Name: path.Base(path.Join(f.base, f.origin.Path))}, nil
 }

@@ -86,6 +86,8 @@ func (i *Installer) Accept(trees map[string]digest.Digest) (*Plan, error) {
 			return nil, &AcceptError{fmt.Sprintf("has the digest %s, not %s", e.Tree, want)}
 		case e.Accepted == e.Tree:
 			return e, nil
+		case !e.Quarantined():
+			return nil, &AcceptError{"does not wait to be accepted"}
 		}
 		changed := *e
 		changed.Accepted = e.Tree

@@ -45,6 +45,9 @@ type Setup struct {
 	Env environment
 	Out io.Writer // for the block to paste, and the output of the client's command
 	Err io.Writer
+	// Keep returns the arguments of an entry that replaces one with the arguments old. If it is nil, they are
+	// those of Entry.
+	Keep func(old []string) (args []string)
 	// Lock locks a file against other commands that edit it, until unlock is called.
 	Lock func(ctx context.Context, file string) (unlock func(), err error)
 }
@@ -102,6 +105,9 @@ func (s *Setup) Write(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	if _, old := commandOf(f.entry); len(old) > 0 && s.Keep != nil {
+		s.Entry.Args = s.Keep(old)
+	}
 	want, err := s.Client.settings(&s.Entry).plain()
 	if err != nil {
 		return err
@@ -122,10 +128,13 @@ func (s *Setup) Write(ctx context.Context) error {
 		return nil
 	}
 	if !added() {
-		// Flags of an earlier entry, such as a workspace, are lost.
 		if command, args := commandOf(f.entry); command != "" {
 			fmt.Fprintf(s.Err, "this replaces the entry: %s\n",
 				report.ShellLine(append([]string{command}, args...)...))
+			if s.Entry.URL == "" {
+				fmt.Fprintf(s.Err, "it is now:               %s\n",
+					report.ShellLine(s.Entry.CommandLine()...))
+			}
 		}
 		if err := s.add(ctx, f, want); err != nil {
 			return err
@@ -196,6 +205,18 @@ func (c *Client) Commands(env func(string) (string, bool)) map[string][]string {
 		}
 	}
 	return lines
+}
+
+// FlagValues returns the values of a flag on a command line.
+func FlagValues(words []string, flag string) (values []string) {
+	for i, word := range words {
+		if value, ok := strings.CutPrefix(word, "--"+flag+"="); ok {
+			values = append(values, value)
+		} else if word == "--"+flag && i+1 < len(words) {
+			values = append(values, words[i+1])
+		}
+	}
+	return values
 }
 
 // key returns the key of the entry in the client's file.

@@ -33,8 +33,8 @@ func (o *Doctor) checkClients(ctx context.Context) (checks []Check) {
 		slices.Sort(names)
 		for _, name := range names {
 			served := o.Serve.Roots
-			served.Specs = append(flagValues(started[name], "skills-root"), served.Specs...)
-			served.Client = strings.Join(flagValues(started[name], "client"), "")
+			served.Specs = append(clients.FlagValues(started[name], "skills-root"), served.Specs...)
+			served.Client = strings.Join(clients.FlagValues(started[name], "client"), "")
 			served.NoDefaults = served.NoDefaults || slices.Contains(started[name], "--no-default-roots")
 			roots, err := served.Given(o.Process)
 			if err != nil {
@@ -62,16 +62,4 @@ func (o *Doctor) checkClients(ctx context.Context) (checks []Check) {
 		}
 	}
 	return checks
-}
-
-// flagValues returns the values of a flag on a command line.
-func flagValues(words []string, flag string) (values []string) {
-	for i, word := range words {
-		if value, ok := strings.CutPrefix(word, "--"+flag+"="); ok {
-			values = append(values, value)
-		} else if word == "--"+flag && i+1 < len(words) {
-			values = append(values, words[i+1])
-		}
-	}
-	return values
 }

@@ -50,6 +50,7 @@ type Check struct {
 	// brief replaces the fact in the short output, which omits details.
 	brief  string
 	detail bool
+	remark bool // it is printed in one line, with the hint
 }
 
 // The verdicts.
@@ -67,6 +68,20 @@ func warn(area, fact, hint string) Check {
 
 func fail(area, fact, hint string) Check {
 	return Check{Verdict: Fail, Area: area, Fact: fact, Hint: hint}
+}
+
+// Broken runs the checks that need no configuration, after err, the error of reading it.
+//
+// Errors: the error of ctx.
+func (o *Doctor) Broken(ctx context.Context, err error) ([]Check, error) {
+	c := fail("configuration", strings.ReplaceAll(strings.TrimPrefix(err.Error(), "configuration "),
+		"\n", "; "), "")
+	if failed, ok := errors.AsType[*exit.Error](err); ok {
+		c.Hint = cmp.Or(failed.Hint, exit.SystemHint(err), o.FlagHint(failed.Flag))
+	}
+	c.Fact += "; what depends on it was not checked"
+	checks := slices.Concat([]Check{c}, o.checkInstalled(ctx), o.checkSandbox(ctx), o.checkDirectories())
+	return checks, ctx.Err()
 }
 
 // Checks runs all checks. It changes nothing.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -93,6 +94,10 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 	if more := len(found.Problems) - most; more > 0 {
 		add(Fail, report.Plural(more, "problem")+" more", "run: skillsd doctor --verbose")
 	}
+	held := installing.ReadHeld(state, found.Lock)
+	for _, name := range slices.Sorted(maps.Keys(held)) {
+		add(Warn, name+": "+report.Printable(held[name].Text()), held[name].Hint(name))
+	}
 	admit, err := o.Process.Admit()
 	if wrong, ok := errors.AsType[*exit.Error](err); ok {
 		add(Fail, "nothing can be installed: "+err.Error(), wrong.Hint)
@@ -116,6 +121,19 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 		add(OK, report.LockContent(found.Lock)+": every byte as it was installed", "")
 	}
 	return checks
+}
+
+// installed returns the state directory and the lock file of the installed skills. The lock file is empty if
+// it cannot be read: the check of the installed skills reports that.
+func (o *Doctor) installed() (state string, lock *install.Lock) {
+	state, err := o.Process.StateDir()
+	if err == nil {
+		lock, err = install.ReadLock(install.LockFile(state))
+	}
+	if err != nil {
+		return state, &install.Lock{}
+	}
+	return state, lock
 }
 
 // checkVerifier reports whether the identities of trusted signers can be verified.

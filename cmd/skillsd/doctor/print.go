@@ -28,11 +28,15 @@ func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose
 	var out strings.Builder
 	line := func(text string, c *Check) {
 		words := map[string]string{OK: paint.Good(OK), Warn: paint.Warn(Warn), Fail: paint.Bad(Fail)}
+		hint := c.Hint
+		if c.remark && hint != "" {
+			text, hint = text+" (fix: "+hint+")", ""
+		}
 		rest, _ := strings.CutPrefix(report.Wrap(c.Verdict+" "+c.Area+": "+report.Printable(text), columns),
 			c.Verdict)
 		fmt.Fprintln(&out, words[c.Verdict]+rest)
-		if c.Hint != "" {
-			fmt.Fprintf(&out, "hint: %s\n", report.Printable(c.Hint))
+		if hint != "" {
+			fmt.Fprintf(&out, "hint: %s\n", report.Printable(hint))
 		}
 	}
 	fmt.Fprintln(&out, verdict(checks, paint))
@@ -72,7 +76,8 @@ func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose
 	return err
 }
 
-// verdict summarizes in one line what a server with these options could do.
+// verdict summarizes in one line what a server with these options could do. It is ready only if a script may
+// run.
 func verdict(checks []Check, paint report.Paint) string {
 	count := map[string]int{}
 	runs := 0
@@ -82,16 +87,18 @@ func verdict(checks []Check, paint report.Paint) string {
 			runs++
 		}
 	}
-	if count[Fail] > 0 {
-		return paint.Bad("not ready") + ": " + report.Plural(count[Fail], "failure") + " to mend first"
-	}
-	scripts := "no script may run (to allow one: skillsd allow SKILL:SCRIPT)"
-	if runs > 0 {
-		scripts = report.Plural(runs, "script") + " may run"
-	}
+	remarks := ""
 	if count[Warn] > 0 {
-		return paint.Warn("ready") + ": " + scripts + "; " + report.Plural(count[Warn], "warning") +
-			", the most important first"
+		remarks = "; " + report.Plural(count[Warn], "warning")
 	}
-	return paint.Good("ready") + ": " + scripts
+	switch {
+	case count[Fail] > 0:
+		return paint.Bad("not ready") + ": " + report.Plural(count[Fail], "failure") + " to fix first"
+	case runs == 0:
+		return paint.Warn("skills can be read, and no script may run") +
+			" (to allow one: skillsd allow SKILL:SCRIPT)" + remarks
+	case remarks != "":
+		return paint.Warn("ready") + ": " + report.Plural(runs, "script") + " may run" + remarks
+	}
+	return paint.Good("ready") + ": " + report.Plural(runs, "script") + " may run"
 }

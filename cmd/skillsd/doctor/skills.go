@@ -12,6 +12,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/owners"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
@@ -148,8 +149,9 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 	for _, row := range rows {
 		if row.Severity != skills.Info {
 			place := report.PlaceAt(row.Path, row.Line)
-			checks = append(checks, warn("skill", report.ProblemLine(place, string(row.Code), row.Detail, ""),
-				row.Fix))
+			c := warn("skill", report.ProblemLine(place, string(row.Code), row.Detail, ""), row.Fix)
+			c.remark = true
+			checks = append(checks, c)
 		}
 	}
 	return checks
@@ -159,11 +161,20 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, verdicts *serve.Judge) []Check {
 	looker := &environments.Looker{Process: o.Process, Sandbox: o.Serve.Sandbox}
 	unmade, _ := o.unmade(ctx) // the checks of environments report the error
+	place, lock := o.installed()
 	var checks []Check
 	var version string // of the entry's interpreter
 	for _, entry := range verdicts.Allow.Entries() {
 		state := serve.AllowState(ctx, snapshot, entry)
 		name, problem, hint := state.Script, state.Detail, state.Hint
+		if sk := snapshot.Skill(entry.Skill); sk != nil && installing.Tampered(ctx, sk, lock, place) {
+			problem, hint = installing.TamperedText, installing.TamperedHint
+			state.State = ""
+		}
+		inFile := o.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile
+		if state.State == serve.StateMissing && !inFile {
+			hint = "leave it out of --allow-skill-script"
+		}
 		if state.State == serve.StateAllowed || state.State == serve.StateUnpinned {
 			problem, hint = "", ""
 			found, err := looker.Interpreter(ctx, entry, state.Runtime)
@@ -210,18 +221,17 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 			}
 		}
 		c.Script = name
+		if sk := snapshot.Skill(entry.Skill); sk != nil && problem == "" {
+			found, err := looker.Look(ctx, sk, entry)
+			if lacks := found.Text(); err == nil && lacks != "" {
+				c = warn("allowlist", name+" may run, and "+lacks, found.Hint())
+				c.Script = name
+			}
+		}
 		checks = append(checks, c)
 		if why := sh.NoProxy(state.Runtime, version); why != "" && len(entry.Network) > 0 && problem == "" {
 			checks = append(checks, warn("allowlist", name+" does not reach the hosts of its entry: "+why,
 				"install a later version of "+string(state.Runtime)+", or let the script use curl"))
-		}
-		if sk := snapshot.Skill(entry.Skill); sk != nil && problem == "" {
-			found, err := looker.Look(ctx, sk, entry)
-			if lacks := found.Text(); err == nil && lacks != "" {
-				c := warn("allowlist", name+" "+lacks, found.Hint())
-				c.Script = name
-				checks = append(checks, c)
-			}
 		}
 		if entry.Target == policy.TargetHost {
 			checks = append(checks, checkPrograms(snapshot.Skill(entry.Skill), entry)...)

@@ -41,7 +41,8 @@ func Failure(err error) error {
 	case notAccepted:
 		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows what needs a review, and its digest"
 	case isMissing:
-		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows what is installed and where it came from"
+		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows what is installed, and "+
+			"`skillsd show NAME` where it came from"
 	case errors.Is(err, install.ErrNoPrevious):
 		fail.Hint = "only a skill that was updated can be rolled back: `skillsd update` updates it"
 	case isCorrupt || errors.Is(err, store.ErrNotFound):

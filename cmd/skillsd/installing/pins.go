@@ -13,8 +13,8 @@ import (
 )
 
 // PinNotes returns one line for each entry of the configuration that no longer matches a skill changed by a
-// plan.
-func PinNotes(c *config.Configuration, plan *install.Plan) (lines []string) {
+// plan, or would not match if the plan was carried out.
+func PinNotes(c *config.Configuration, plan *install.Plan, dry bool) (lines []string) {
 	const holds = ""
 	var order []string
 	notes := map[string]string{} // by the name of a script, which may have several entries
@@ -56,7 +56,12 @@ func PinNotes(c *config.Configuration, plan *install.Plan) (lines []string) {
 		notes[name] = note
 	}
 	for _, name := range order {
-		if notes[name] != holds {
+		switch {
+		case notes[name] == holds:
+		case dry:
+			lines = append(lines, name+" runs until this version is served; after that, only when it is "+
+				"allowed again")
+		default:
 			lines = append(lines, notes[name]+report.ShellLine(name))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 // Mark adds the origins of installed skills to rows, with warnings about them.
 func Mark(rows []report.SkillRow, lock *install.Lock, state string) {
+	held := ReadHeld(state, lock)
 	for i := range rows {
 		row := &rows[i]
 		below, err := filepath.Rel(filepath.Dir(install.RootDir(state, 0)), row.Root)
@@ -28,6 +29,9 @@ func Mark(rows []report.SkillRow, lock *install.Lock, state string) {
 			fallthrough
 		default:
 			row.Origin = report.OriginText(e)
+			if h := held[e.Name]; h != nil && inside == "" {
+				row.Reasons = append(row.Reasons, h.Text()+"; "+h.Hint(e.Name))
+			}
 		}
 		if e != nil && inside == "" {
 			row.Taken = e.Taken

@@ -26,3 +26,6 @@ func Foreign(text string, block bool) string {
 	}
 	return out.String()
 }
+
+// ShortClient returns a client as lists show it.
+func ShortClient(client string) string { return shortClient(client) }

@@ -104,8 +104,8 @@ func (e *Entry) row() g.Node {
 			digested(e.Pin),
 			iff(e.Tree != "", ", skill ", digested(e.Tree)))), iff(e.Detail != "", tag("br"),
 			advised(e.Detail))),
-		cell("State", tag("span.tag."+either(class != "", class, "bad"), e.State)),
-		cell("Where", e.Target, iff(e.Program != "", tag("br"), code(e.Program))),
+		cell("State.word", tag("span.tag."+either(class != "", class, "bad"), e.State)),
+		cell("Where.word", e.Target, iff(e.Program != "", tag("br"), code(e.Program))),
 		cell("Gets", gets), cell("Last run", last))
 }
 

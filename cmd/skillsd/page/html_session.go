@@ -5,6 +5,8 @@ import (
 	"net/url"
 
 	g "maragu.dev/gomponents"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 func (d *Sessions) node(v *view) g.Node {
@@ -73,10 +75,19 @@ func (s *Summary) row() g.Node {
 	}
 	return tag("tr", cell("Started", when(s.CreatedAt.Time)),
 		cell("Session.word", link(at(s.ID, ""), tag("code", short(s.ID)))),
-		cell("Principal", arg(s.Principal)), cell("Client.client", arg(s.Client)),
+		cell("Principal", arg(s.Principal)),
+		cell("Client.client", arg(shortClient(s.Client))),
 		cell("Skills.skills", skills, iff(len(s.Skills) > 6, " …")),
 		cell("Runs.n", s.Counts.Runs), cell("Refused.n", refused), cell("Worst", worst),
 		cell("State.word", tag("span.tag."+stateClass(s.State), s.State)), cell("Record.word", record))
+}
+
+// pseudoVersion is the version of a program that was built between releases: it names a time and a commit.
+var pseudoVersion = pattern.New(`v[0-9.]+-(?:[0-9A-Za-z.]*\.)?[0-9]{14}-([0-9a-f]{7})[0-9a-f]*\S*`)
+
+// shortClient returns a client with a short version.
+func shortClient(client string) string {
+	return pseudoVersion().ReplaceAllString(client, "$1")
 }
 
 func (d *Verdict) node() g.Node {
@@ -166,7 +177,21 @@ func (b *Block) node(more g.Node) g.Node {
 			iff(b.Remedy != "" && b.Remedy != b.Operator, tag("p.mute", "The model was given: ",
 				bdi(b.Remedy))),
 			iff(b.StdinBytes != 0, tag("p.mute", "standard input: ", size(b.StdinBytes))),
-			iff(b.Note != "", tag("p.note", bdi(b.Note))), more), b.outcome())
+			iff(b.Note != "", tag("p.note", bdi(b.Note))), b.Undo.node(), more), b.outcome())
+}
+
+func (u *Undo) node() g.Node {
+	switch {
+	case u == nil:
+		return nil
+	case u.Undone != nil:
+		return tag("p", "Its ", plural(u.Entries, "change"), " in the workspace were undone at ",
+			when(*u.Undone), ": ", link(at(u.Session, ""), tag("code", short(u.Session))))
+	case u.Problem != "":
+		return tag("p.mute", "Its changes in the workspace cannot be undone: ", bdi(u.Problem))
+	}
+	return tag("p", mute(plural(u.Entries, "change"), " in the workspace. To undo: "),
+		command("skillsd undo "+u.OutputID))
 }
 
 func (b *Block) subject() g.Node {

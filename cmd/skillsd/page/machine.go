@@ -91,6 +91,7 @@ func (e *Entry) Grants() (list []string) {
 		}
 	}
 	add("workspace", e.Workspace)
+	list = append(list, e.Given...)
 	add("network", e.Network...)
 	add("variables", e.Env...)
 	add("secrets", e.Secrets...)

@@ -889,3 +889,77 @@ func long(t *testing.T, dir, id string, events int) {
 		t.Fatal(err)
 	}
 }
+
+// A run that changed a workspace has the command that undoes it, until it was undone.
+func TestUndone(t *testing.T) {
+	dir := t.TempDir()
+	store, err := filestore.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	add := func(id, parent, client string, kind provenance.Kind, row any) {
+		t.Helper()
+		data, err := json.Marshal(row)
+		if err == nil {
+			err = store.Append(t.Context(), &provenance.Event{Session: id, Parent: parent, Kind: kind, Principal: "local",
+				Client: client, Skill: "tidy", Path: "scripts/a.sh", Detail: "detail", Row: data})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	exit := 0
+	run := func(n int, problem string) {
+		add("s", "", "client 1", provenance.KindScriptExecuted, &cfharness.ScriptExecution{
+			OutputID: fmt.Sprintf("s:run_skill_script:%d", n), Status: "executed", ExitCode: &exit,
+			Skillsd: &cfharness.RunExtension{Backend: "native", Kept: &cfharness.Kept{Entries: 2, Problem: problem}}})
+	}
+	add("s", "", "client 1", provenance.KindSessionStarted, &provenance.SessionInfo{})
+	run(1, "")
+	run(2, "it is <b>large</b>")
+	get := func(path string) string { // without what an earlier page still has in memory
+		t.Helper()
+		s := open(t, dir)
+		if !s.login() {
+			t.Fatal("no login")
+		}
+		return s.get(path)
+	}
+	const undo = "skillsd undo s:run_skill_script:1"
+	text := get("/sessions/s")
+	if !strings.Contains(text, undo) || strings.Contains(text, "skillsd undo s:run_skill_script:2") ||
+		!strings.Contains(text, "cannot be undone: <bdi>it is &lt;b&gt;large") {
+		t.Errorf("the session is shown as\n%s", text)
+	}
+	undone := func(output string) {
+		id := "undo-" + strings.ReplaceAll(output, ":", "-")
+		add(id, "s", "skillsd-undo 1", provenance.KindSessionStarted, &provenance.SessionInfo{Child: true})
+		add(id, "s", "skillsd-undo 1", provenance.KindWorkspaceUndone,
+			&cfharness.Undone{Type: cfharness.TypeUndone, Run: "s", OutputID: output})
+	}
+	undone("s:run_skill_script:9")
+	if text := get("/sessions/s"); !strings.Contains(text, undo) {
+		t.Errorf("another run was undone:\n%s", text)
+	}
+	undone("s:run_skill_script:1")
+	if text := get("/sessions/s"); strings.Contains(text, undo) || !strings.Contains(text, "were undone at") {
+		t.Errorf("after the undoing:\n%s", text)
+	}
+	if text := get("/sessions/undo-s-run_skill_script-1"); !strings.Contains(text, "undone") {
+		t.Errorf("the undoing is shown as\n%s", text)
+	}
+}
+
+// A client that was built between releases has a short version.
+func TestShortClients(t *testing.T) {
+	for client, want := range map[string]string{
+		"skillsd-run v0.0.0-20261129034205-4f2a9c1d3e5f":         "skillsd-run 4f2a9c1",
+		"skillsd-run v1.2.4-0.20261129034205-4f2a9c1d3e5f+dirty": "skillsd-run 4f2a9c1",
+		"claude-code 2.1.332":                                    "claude-code 2.1.332", "x": "x", "": "",
+	} {
+		if got := page.ShortClient(client); got != want {
+			t.Errorf("%q is shown as %q, want %q", client, got, want)
+		}
+	}
+}

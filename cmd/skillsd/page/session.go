@@ -7,12 +7,14 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/sessions"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/story"
 )
 
 const (
@@ -113,11 +115,38 @@ func (p *Page) session(r *http.Request) (any, error) {
 			read[last] = b
 		}
 	}
+	p.undone(ctx, all, s.ID, out.Blocks)
 	if len(read) > 0 {
 		p.shown(ctx, provenance.Query{Session: s.ID, From: blocks[0].First(), Kinds: []provenance.Kind{
 			provenance.KindSkillActivated, provenance.KindResourceRead}}, read, last)
 	}
 	return out, nil
+}
+
+// undone adds to the runs of a session when their changes were undone.
+func (p *Page) undone(ctx context.Context, all []provenance.Session, id string, blocks []Block) {
+	for i := range all {
+		if all[i].Parent != id || !strings.HasPrefix(all[i].Client, "skillsd-undo ") {
+			continue
+		}
+		query := provenance.Query{Session: all[i].ID,
+			Kinds: []provenance.Kind{provenance.KindWorkspaceUndone}}
+		for e, err := range p.Records.Events(ctx, query) {
+			if err != nil {
+				break // the page of that session shows the error
+			}
+			row := story.StepOf(e).Undone
+			for n := range blocks {
+				u := blocks[n].Undo
+				if row != nil && u != nil && row.OutputID == u.OutputID &&
+					(u.Undone == nil || u.Undone.Before(e.Time)) {
+					changed := *u
+					changed.Undone, changed.Session = &e.Time, e.Session
+					blocks[n].Undo = &changed
+				}
+			}
+		}
+	}
 }
 
 // begin reads the beginning of an output.

@@ -43,6 +43,7 @@ type Block struct {
 	Operator string   `json:"operator,omitempty"` // how the operator can change it
 	Note     string   `json:"note,omitempty"`
 	Outputs  []Output `json:"outputs,omitempty"`
+	Undo     *Undo    `json:"undo,omitempty"` // of a run that changed a workspace and whose changes are kept
 
 	In string `json:"-"` // the session
 
@@ -69,6 +70,15 @@ type Output struct {
 	Text string `json:"-"` // beginning of the text
 	More int64  `json:"-"`
 	Gone string `json:"-"` // why the text is missing
+}
+
+// Undo describes whether the changes of a run can be undone, or were.
+type Undo struct {
+	OutputID string     `json:"outputId"` // of the run, for `skillsd undo`
+	Entries  int        `json:"entries"`  // changed files and directories
+	Problem  string     `json:"problem,omitempty"`
+	Undone   *time.Time `json:"undone,omitempty"`
+	Session  string     `json:"session,omitempty"` // that recorded the undoing
 }
 
 // First returns the number of the first event.
@@ -233,6 +243,12 @@ func (b *Block) add(s *story.Step) {
 		b.shown("load", s)
 	case story.Read:
 		b.shown("read", s)
+	case story.Undid:
+		b.is("undo", "undone", "good")
+		b.Detail = s.Detail
+		if s.Undone != nil && len(s.Undone.Refused()) > 0 {
+			b.Class = "ask"
+		}
 	case story.Opened, story.Ended:
 		b.is("session", s.Kind.Word(), "plain")
 		if s.Detail != b.Outcome {
@@ -302,6 +318,9 @@ func (b *Block) ran(s *story.Step) {
 	withheld, given := map[string]bool{}, map[string]string{} // original names of kept files
 	if x := row.Skillsd; x != nil {
 		b.Backend, b.Network, b.DurationMS = x.Backend, x.Network, x.DurationMS
+		if x.Kept != nil {
+			b.Undo = &Undo{OutputID: row.OutputID, Entries: x.Kept.Entries, Problem: x.Kept.Problem}
+		}
 		withheld["stdout"], withheld["stderr"] = x.Stdout.Withheld != "", x.Stderr.Withheld != ""
 		for _, out := range x.Out {
 			given[path.Base(out.URI)] = "/out/" + out.Name

@@ -312,6 +312,13 @@ func eventDetails(s *story.Step, columns int) []string {
 			lines = append(lines, detailIndent+OneLine(x.Operator))
 		}
 	}
+	if kept := s.Facts().Kept; kept != nil {
+		undo := fmt.Sprintf("to undo its %s: skillsd undo %s", Plural(kept.Entries, "change"), s.Run.OutputID)
+		if kept.Problem != "" {
+			undo = "its changes cannot be undone: " + kept.Problem
+		}
+		lines = append(lines, detailIndent+OneLine(undo))
+	}
 	for _, words := range []string{strings.TrimSpace(given), strings.Join(facts, ", ")} {
 		if words != "" {
 			lines = append(lines, detailIndent+Shorten(words, left))

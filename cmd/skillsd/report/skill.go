@@ -462,19 +462,32 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		programs = append(programs, gap+Printable(program))
 	}
 	printList(w, "programs outside scripts/, which no interpreter here runs", programs)
-	diagnostics := slices.Clone(row.Diagnostics)
+	// The name of the directory has three rules, of which one is enough to print.
+	misnamed := func(d Diagnostic) bool { return d.Code == skills.CodeNameMismatch }
+	diagnostics, violations := slices.Clone(row.Diagnostics), slices.Clone(row.Violations)
+	if slices.ContainsFunc(diagnostics, misnamed) {
+		diagnostics = slices.DeleteFunc(diagnostics, func(d Diagnostic) bool {
+			return d.Code == skills.CodeNotPublishable
+		})
+		violations = slices.DeleteFunc(violations, func(v Problem) bool {
+			return v.Rule == ruleDirectoryName
+		})
+	}
 	for i := range diagnostics {
 		diagnostics[i].Path = row.Path + "/" + diagnostics[i].Path
 	}
 	if err := WriteDiagnostics(w, diagnostics, math.MaxInt); err != nil {
 		return err
 	}
-	for _, v := range row.Violations {
+	for _, v := range violations {
 		fmt.Fprintf(w, "strict: %s\n", ProblemLine(PlaceAt(row.Path+"/"+row.Skill.File, v.Line), v.Rule,
 			v.Message, v.Fix))
 	}
 	return nil
 }
+
+// ruleDirectoryName is the rule of validate about the name of a skill's directory.
+const ruleDirectoryName = "V15"
 
 // cells returns the line of a script in a table.
 func (s *ScriptRow) cells() []string {

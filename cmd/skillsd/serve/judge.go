@@ -35,12 +35,14 @@ type AllowRow struct {
 	Execution string `json:"execution,omitempty"`
 	Program   string `json:"program,omitempty"` // the path of its interpreter on this machine
 
-	Pin         digest.Digest  `json:"pin,omitempty"`  // of the script
-	Tree        digest.Digest  `json:"tree,omitempty"` // of all files of the skill
-	Network     []string       `json:"network,omitempty"`
-	Env         []string       `json:"env,omitempty"`
-	Secrets     []string       `json:"secrets,omitempty"`
-	Workspace   string         `json:"workspace,omitempty"`
+	Pin       digest.Digest `json:"pin,omitempty"`  // of the script
+	Tree      digest.Digest `json:"tree,omitempty"` // of all files of the skill
+	Network   []string      `json:"network,omitempty"`
+	Env       []string      `json:"env,omitempty"`
+	Secrets   []string      `json:"secrets,omitempty"`
+	Workspace string        `json:"workspace,omitempty"`
+	// Given are workspaces that the configuration, or the entry of a client, gives to scripts, in words.
+	Given       []string       `json:"given,omitempty"`
 	Environment string         `json:"environment,omitempty"` // with its packages
 	Ask         policy.Ask     `json:"ask,omitempty"`         // how often the user is asked; empty: by tier
 	Release     policy.Release `json:"release,omitempty"`     // of its output; empty: the server's
@@ -65,6 +67,7 @@ func (r *AllowRow) Means() string {
 const (
 	StateAllowed    = "allowed"
 	StateUnpinned   = "unpinned"
+	StateMissing    = "missing"
 	stateChanged    = "changed"
 	StateUnreleased = "unreleased" // every run is refused for lack of a release
 )
@@ -78,7 +81,7 @@ func ShellName(entry policy.Entry) string { return report.ShellLine(ScriptName(e
 // AllowState reports whether an entry is still valid, and if not why, with a hint.
 func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) AllowRow {
 	name := ShellName(entry)
-	row := AllowRow{Script: ScriptName(entry), State: "missing", Execution: entry.Execution,
+	row := AllowRow{Script: ScriptName(entry), State: StateMissing, Execution: entry.Execution,
 		Target: cmp.Or(entry.Target, policy.TargetSandbox), Hint: "to remove it: skillsd disallow " + name,
 		Pin: entry.Pin, Tree: entry.Tree, Network: entry.Network, Env: entry.Env, Secrets: entry.Secrets,
 		Workspace: entry.Workspace, Environment: entry.Environment, Ask: entry.Ask,

@@ -69,7 +69,8 @@ func (o *Options) Policy() (*policy.Policy, error) {
 			!slices.Contains(option.Words, *word) {
 			problem := fmt.Errorf("%q is not one of %s", *word, strings.Join(option.Words, ", "))
 			if option.Flag == "sandbox" {
-				problem = fmt.Errorf("%w; scripts never run without a sandbox", problem)
+				problem = fmt.Errorf("%q is not one of %s; scripts never run without a sandbox", *word,
+					strings.Join(detect.Present(), ", "))
 			}
 			return nil, exit.Flag(option.Flag, problem)
 		}

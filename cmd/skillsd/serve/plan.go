@@ -543,6 +543,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		Principals: o.Process.Cfg.Keys.PolicyPrincipals(nil),
 	}
 	cfg.Codes = p.codes()
+	cfg.Originals, _ = p.Records.(provenance.Originals)
 	if p.Cluster != nil {
 		cfg.Peers, cfg.Approver, cfg.Pool = p.Cluster.Peers, p.Cluster.Approver, p.Cluster.Pool
 	}

@@ -8,8 +8,8 @@
 // nothing. This process fetches the packages, through the same proxy with the same hosts, compares them with
 // the digests in the lock before it reads them, and unpacks them by package environment. No code of a package
 // runs; Python's compiler reads its modules in the sandbox.
-// An index that the operator configured may have an address in a private network: its host is trusted for this,
-// and for nothing else.
+// An index that the operator configured may have an address in a private network: its host is trusted for
+// this, and for nothing else.
 //
 // Packages on a root file system are resolved and compiled by its interpreter, in it.
 //

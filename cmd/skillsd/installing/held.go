@@ -1,0 +1,92 @@
+package installing
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// heldFile is the file of the state directory with the updates that wait for the user. It is not in the lock
+// file, which says what is installed and is copied to other machines.
+const heldFile = "held-updates.json"
+
+// HeldUpdate is a version of an installed skill that is not served before the user has accepted it.
+type HeldUpdate struct {
+	Tree    digest.Digest  `json:"tree"`
+	Verdict policy.Verdict `json:"verdict"`
+	Why     string         `json:"why"`
+}
+
+// Text returns what waits, and why.
+func (h *HeldUpdate) Text() string {
+	return "an update waits for you: " + string(h.Verdict) + ": " + h.Why
+}
+
+// Hint returns the command that shows and serves the update of a skill.
+func (h *HeldUpdate) Hint(name string) string {
+	return "look at it: skillsd update " + report.ShellLine(name)
+}
+
+// ReadHeld returns the updates that wait, by the names of the skills. A missing or damaged file has none: the
+// next update writes it again.
+func ReadHeld(state string, lock *install.Lock) map[string]*HeldUpdate {
+	held := map[string]*HeldUpdate{}
+	text, err := fsys.ReadFile(filepath.Join(state, heldFile), 1<<20, func(fs.FileInfo) error { return nil })
+	if err != nil || json.Unmarshal(text, &held) != nil {
+		return map[string]*HeldUpdate{}
+	}
+	for name, h := range held {
+		if e := lock.Find(name); e == nil || h == nil || !e.Served() || e.Tree == h.Tree {
+			delete(held, name)
+		}
+	}
+	return held
+}
+
+// NoteHeld keeps the updates that a plan did not make, and forgets those of the skills that it changed or
+// found unchanged.
+//
+// Errors: the error of writing.
+func NoteHeld(state string, plan *install.Plan, lock *install.Lock) error {
+	before := ReadHeld(state, lock)
+	held := ReadHeld(state, lock)
+	for i := range plan.Changes {
+		delete(held, plan.Changes[i].Name)
+	}
+	for _, c := range plan.Held {
+		held[c.Name] = &HeldUpdate{Tree: c.After.Tree, Verdict: c.After.Verdict, Why: c.After.Why}
+	}
+	same := len(before) == len(held)
+	for name, h := range held {
+		same = same && before[name] != nil && *before[name] == *h
+	}
+	file := filepath.Join(state, heldFile)
+	if len(held) == 0 {
+		err := os.Remove(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	if same {
+		return nil
+	}
+	text, err := json.MarshalIndent(held, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := fsys.WriteFile(file, append(text, '\n'), 0o600); err != nil {
+		return fmt.Errorf("keep the updates that wait: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,405 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/sandbox/staged"
+)
+
+// undoOptions are the flags of undo.
+type undoOptions struct {
+	app                      *app
+	List, DryRun, Force, Yes bool
+
+	signKey string
+}
+
+func newUndoCmd(a *app) *cobra.Command {
+	opts := &undoOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "undo [SESSION | RUN]",
+		Short: "Undo the last run that changed files of a project",
+		Long: "Undo what the last run changed in a project whose changes are staged: files that it\n" +
+			"changed or deleted are returned, and files that it made are removed. With SESSION it is the\n" +
+			"last such run of a session, with RUN the one that --list names. The changes are printed\n" +
+			"first, and you are asked.\n\n" +
+			"A file that somebody changed since the run stays as it is, unless --force is given. Files\n" +
+			"are kept while the record of the session is kept, up to 64 MiB a run and 256 MiB a session.\n" +
+			"The undoing is a session of its own in the records, a child of the session of the run. In a\n" +
+			"shell that an agent opened for its model nothing is undone.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: runE(opts.run),
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&opts.List, "list", false, "list the runs that can be undone")
+	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be done, and do nothing")
+	flags.BoolVar(&opts.Force, "force", false, "also return files that were changed since the run")
+	flags.BoolVar(&opts.Yes, "yes", false, "do not ask; required without a terminal")
+	flags.StringVar(&opts.signKey, "sign-key", "",
+		"`FILE` with the key that signs sessions, if the server has one")
+	return cmd
+}
+
+// undoable is a run whose changes are kept.
+type undoable struct {
+	session string
+	digest  digest.Digest // of list
+	list    session.ChangeList
+	undone  time.Time // zero if it was not undone
+}
+
+func (u *undoable) script() string { return u.list.Skill + ":" + u.list.Path }
+
+func (u *undoable) at() string { return u.list.At.Local().Format(time.DateTime) }
+
+// originalsReader is a provenance.Reader that also has the originals.
+type originalsReader interface {
+	provenance.Reader
+	provenance.OriginalsReader
+}
+
+func (o *undoOptions) run(ctx context.Context, args []string) error {
+	if !o.List && !o.DryRun {
+		if err := o.app.byUser("`skillsd undo`"); err != nil {
+			return err
+		}
+	}
+	opened, _, err := o.app.records(ctx)
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	records, ok := opened.(originalsReader)
+	if !ok {
+		return exit.Errorf(exit.Failure, "", "these records keep no files, so nothing can be undone")
+	}
+	runs, err := undoables(ctx, records)
+	if err != nil {
+		return err
+	}
+	if o.List {
+		o.print(runs)
+		return nil
+	}
+	run, err := o.choose(runs, append(args, "")[0])
+	if err != nil {
+		return err
+	}
+	return o.undo(ctx, records, run)
+}
+
+// undoables returns the runs whose changes are kept, the last one first.
+func undoables(ctx context.Context, records originalsReader) (runs []*undoable, err error) {
+	sessions, err := listSessions(ctx, records)
+	if err != nil {
+		return nil, err
+	}
+	undone := map[digest.Digest]time.Time{}
+	for _, s := range sessions {
+		if s.State == provenance.StateDamaged {
+			continue
+		}
+		lists, err := records.Changes(ctx, s.ID)
+		if err != nil {
+			return nil, err
+		}
+		for d, data := range lists {
+			run := &undoable{session: s.ID, digest: d}
+			if json.Unmarshal(data, &run.list) == nil && run.list.Type == session.TypeChanges {
+				runs = append(runs, run)
+			}
+		}
+		if !strings.HasPrefix(s.Client, undoClient) {
+			continue
+		}
+		query := provenance.Query{Session: s.ID, Kinds: []provenance.Kind{provenance.KindWorkspaceUndone}}
+		for e, err := range records.Events(ctx, query) {
+			var row cfharness.Undone
+			if err == nil && json.Unmarshal(e.Row, &row) == nil && undone[row.Changes].Before(e.Time) {
+				undone[row.Changes] = e.Time
+			}
+		}
+	}
+	for _, run := range runs {
+		run.undone = undone[run.digest]
+	}
+	slices.SortFunc(runs, func(a, b *undoable) int {
+		return cmp.Or(b.list.At.Compare(a.list.At), strings.Compare(b.list.OutputID, a.list.OutputID))
+	})
+	return runs, nil
+}
+
+func (o *undoOptions) print(runs []*undoable) {
+	if len(runs) == 0 {
+		o.app.printf("no run changed files that are kept\n")
+	}
+	for _, run := range runs {
+		state := ""
+		if !run.undone.IsZero() {
+			state = ", undone " + run.undone.Local().Format(time.DateTime)
+		}
+		o.app.printf("%s  %s\n  %s, %s in %s%s\n", run.at(), run.list.OutputID,
+			report.Printable(run.script()), report.Plural(len(run.list.Changes), "change"),
+			report.Printable(run.list.Workspace), state)
+	}
+}
+
+// choose returns the run that a name on the command line means: a run, or the last run of a session.
+func (o *undoOptions) choose(runs []*undoable, name string) (*undoable, error) {
+	if len(runs) == 0 && (len(o.app.Cfg.Keys.Cluster.Servers) > 0 || o.app.isSet("cluster")) {
+		return nil, exit.Errorf(exit.Failure, "",
+			"there is no run to undo: records in a cluster keep no files")
+	}
+	if len(runs) == 0 {
+		const hint = "files are kept for workspaces whose changes are staged, as with " +
+			"`skillsd setup CLIENT --write --workspace`"
+		return nil, exit.Errorf(exit.Failure, hint, "there is no run to undo")
+	}
+	if name == "" || name == "latest" {
+		return runs[0], nil
+	}
+	sessions := map[string]*undoable{}
+	for _, run := range runs {
+		if run.list.OutputID == name {
+			return run, nil
+		}
+		if strings.HasPrefix(run.session, name) && sessions[run.session] == nil {
+			sessions[run.session] = run
+		}
+	}
+	if len(sessions) > 1 {
+		return nil, exit.Errorf(exit.Failure, "give more of the id; see `skillsd undo --list`",
+			"%d sessions begin with %q", len(sessions), name)
+	}
+	for _, run := range sessions {
+		return run, nil
+	}
+	return nil, exit.Errorf(exit.Failure, "see `skillsd undo --list`", "no run to undo is %q", name)
+}
+
+// undo shows what undoing a run means, asks, and does it.
+func (o *undoOptions) undo(ctx context.Context, records originalsReader, run *undoable) error {
+	dir, err := openWorkspace(run.list.Workspace)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	work := &staged.Undo{Dir: dir, Changes: run.list.Changes, Force: o.Force, DryRun: true, Timeout: undoTime,
+		Open: func(d string) (io.ReadCloser, error) {
+			return records.Original(ctx, run.session, digest.Digest(d))
+		}}
+	planned, err := work.Run(ctx)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return exit.Errorf(exit.Failure, "", "nothing can be undone on this system, which stages no changes")
+	}
+	if err != nil {
+		return err
+	}
+	o.app.printf("%s in %s, run %s\n", report.Printable(run.script()),
+		report.Printable(run.list.Workspace), run.at())
+	todo := o.show(planned)
+	if todo == 0 {
+		return o.nothing(run, planned)
+	}
+	if o.DryRun {
+		return left(planned)
+	}
+	if _, err := o.app.confirmed(ctx, o.Yes, "Undo "+report.Plural(todo, "change")+"?"); err != nil {
+		return err
+	}
+	record, err := o.begin(ctx, run)
+	if err != nil {
+		return err
+	}
+	work.DryRun = false
+	done, failed := work.Run(ctx)
+	err = errors.Join(failed, record.end(context.WithoutCancel(ctx), run, done, o.Force))
+	if err != nil {
+		return err
+	}
+	count := 0
+	for _, d := range done {
+		if d.Refused == "" {
+			count++
+		}
+		// The rest was shown before.
+		if d.Refused != "" && !slices.Contains(planned, d) {
+			o.app.notef("skillsd: warning: %s stays: %s", report.Printable(d.Path), d.Refused)
+		}
+	}
+	o.app.notef("skillsd: undid %s; skillsd session show %s", report.Plural(count, "change"), record.id)
+	return left(done)
+}
+
+// undoTime is the maximum time of an undo.
+const undoTime = 10 * time.Minute
+
+// openWorkspace opens the directory in which a run worked.
+func openWorkspace(path string) (*os.File, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil && real != path {
+		err = fmt.Errorf("%s leads to %s now", path, real)
+	}
+	var dir *os.File
+	if err == nil {
+		dir, err = os.Open(path)
+	}
+	if err != nil {
+		return nil, exit.Errorf(exit.Failure, "files are returned to where they were",
+			"the workspace of the run cannot be opened: %w", err)
+	}
+	return dir, nil
+}
+
+// show prints outcomes, and returns how many changes would be undone.
+func (o *undoOptions) show(planned []staged.Undone) (todo int) {
+	for _, p := range planned {
+		word, why := map[string]string{"delete": "removes"}[p.Op], ""
+		switch {
+		case p.Refused != "":
+			word, why = "keeps", ": "+p.Refused
+		case p.Changed:
+			why = ", although it was changed since the run"
+		}
+		if p.Refused == "" {
+			todo++
+		}
+		o.app.printf("  %s %s%s\n", report.Pad(cmp.Or(word, "returns"), 8), report.Printable(p.Path), why)
+	}
+	return todo
+}
+
+// nothing explains why there is nothing to undo.
+func (o *undoOptions) nothing(run *undoable, planned []staged.Undone) error {
+	if len(planned) > 0 {
+		return left(planned)
+	}
+	state := "its files are as they were before it"
+	if !run.undone.IsZero() {
+		state = "it was undone " + run.undone.Local().Format(time.DateTime) + ", and " + state
+	}
+	o.app.notef("skillsd: nothing to undo of this run: %s; skillsd undo --list has earlier runs", state)
+	return nil
+}
+
+// left returns an error if entries stay as the run left them.
+func left(done []staged.Undone) error {
+	count, changed := 0, false
+	for _, d := range done {
+		if d.Refused != "" {
+			count++
+			changed = changed || d.Changed
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	hint := ""
+	if changed {
+		hint = "look at them first; with --force they are replaced or removed all the same"
+	}
+	return exit.Errorf(exit.Problems, hint, "%s not returned", report.Plural(count, "file"))
+}
+
+// undoClient begins the name of the client in the records of undo.
+const undoClient = "skillsd-undo "
+
+// undoRecord is the session that records an undo.
+type undoRecord struct {
+	store  *filestore.Store
+	id     string
+	parent string
+}
+
+// begin starts the record of an undo. What cannot be recorded is not undone.
+func (o *undoOptions) begin(ctx context.Context, run *undoable) (r *undoRecord, err error) {
+	opts := &filestore.Options{}
+	if o.signKey != "" {
+		opts.Signer, err = serve.ReadSigner(o.signKey)
+		if err != nil {
+			return nil, err
+		}
+	}
+	dir, err := o.app.ArtifactDir()
+	if err != nil {
+		return nil, err
+	}
+	r = &undoRecord{parent: run.session}
+	r.id, err = provenance.NewSessionID()
+	if err != nil {
+		return nil, err
+	}
+	r.store, err = filestore.Open(dir, opts)
+	if err != nil {
+		return nil, exit.Place("artifact root", "--artifact-root", err)
+	}
+	info := provenance.SessionInfo{Server: provenance.Server{Version: readBuild().Version}, Child: true,
+		ParentSession: run.session}
+	err = r.append(ctx, &provenance.Event{Kind: provenance.KindSessionStarted,
+		Detail: "undo of " + run.list.OutputID}, info)
+	if err == nil {
+		return r, nil
+	}
+	return nil, errors.Join(fmt.Errorf("nothing is undone, since it cannot be recorded: %w", err),
+		r.store.Close())
+}
+
+// append records an event of the undo. row may be nil.
+func (r *undoRecord) append(ctx context.Context, e *provenance.Event, row any) (err error) {
+	e.Session, e.Parent, e.Principal = r.id, r.parent, mcpserver.LocalPrincipal().Name
+	e.Client = undoClient + readBuild().Version
+	if row != nil {
+		e.Row, err = provenance.Encode(row)
+	}
+	if err != nil {
+		return err
+	}
+	return r.store.Append(ctx, e)
+}
+
+// maxUndoneFiles is the maximum of files in the record of an undo.
+const maxUndoneFiles = 500
+
+// end records what was undone, and ends the record.
+func (r *undoRecord) end(ctx context.Context, run *undoable, done []staged.Undone, forced bool) error {
+	row := &cfharness.Undone{Type: cfharness.TypeUndone, Run: run.session, OutputID: run.list.OutputID,
+		Changes: run.digest, Forced: forced, Files: []cfharness.UndoneFile{}}
+	count := 0
+	for _, d := range done {
+		if d.Refused == "" {
+			count++
+		}
+		if len(row.Files) == maxUndoneFiles {
+			row.Unlisted++
+			continue
+		}
+		row.Files = append(row.Files, cfharness.UndoneFile{Path: d.Path, Op: d.Op, Refused: d.Refused})
+	}
+	detail := fmt.Sprintf("%s of %s undone, %d refused", report.Plural(count, "change"), run.list.OutputID,
+		len(done)-count)
+	undone := &provenance.Event{Kind: provenance.KindWorkspaceUndone, Skill: run.list.Skill,
+		Path: run.list.Path, Detail: detail}
+	ended := &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"}
+	return errors.Join(r.append(ctx, undone, row), r.append(ctx, ended, nil), r.store.Close())
+}
