@@ -30,7 +30,7 @@ func (a *app) again(text string) string {
 	}
 	return report.Again(text, func(words []string) (named int, more [][]string) {
 		next, rest, err := a.ran.Root().Find(words)
-		if err != nil || next.HasSubCommands() || next.Annotations[withoutConfig] != "" {
+		if err != nil || next.HasSubCommands() || isAlone(next) {
 			return 0, nil
 		}
 		names := whereFlags
@@ -151,4 +151,9 @@ func meant(word, prefix string, words []string) string {
 		return ""
 	}
 	return "did you mean " + prefix + nearest + "?; "
+}
+
+// isAlone reports whether a command takes nothing from the configuration.
+func isAlone(cmd *cobra.Command) bool {
+	return cmd.Annotations[withoutConfig] != "" && cmd.Annotations[configures] == ""
 }

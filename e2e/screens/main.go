@@ -35,21 +35,10 @@ var first = []scene{
 const firstTitle = "The first run: a skill is installed, one script is allowed after it was read, " +
 	"skillsd asks before it runs, and prints its result"
 
-// scenes are run in this order and in one home directory.
+// scenes are run in this order and in one home directory. A scene without a title prepares the next ones.
 var scenes = []scene{
-	{"install", "Installing a skill and looking at what would be served", []string{
-		"skillsd install testdata/skills --subdir text-stats --tier user",
-		"skillsd list",
-	}, ""},
+	{"install", "", []string{"skillsd install testdata/skills --subdir text-stats --tier user"}, ""},
 	{"allow", "Allowing one script after reading it", []string{
 		"skillsd allow text-stats:scripts/stats.sh",
 	}, "y\n\n"},
-	{"doctor", "Asking what works on this machine", []string{
-		"skillsd doctor",
-	}, ""},
-	{"session", "Reading and verifying what was run", []string{
-		"skillsd session list",
-		"skillsd session show latest",
-		"skillsd session verify latest",
-	}, ""},
 }

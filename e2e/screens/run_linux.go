@@ -100,11 +100,6 @@ func show(dir string) error {
 		return err
 	}
 	for _, s := range scenes {
-		if s.name == "session" {
-			if err := use(); err != nil {
-				return fmt.Errorf("make a session: %w", err)
-			}
-		}
 		var shown bytes.Buffer
 		for i, command := range s.commands {
 			if i > 0 {
@@ -119,10 +114,16 @@ func show(dir string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
+		if s.title == "" {
+			continue
+		}
 		err = os.WriteFile(filepath.Join(dir, s.name+".svg"), picture(s.title, lines), 0o644)
 		if err != nil {
 			return err
 		}
+	}
+	if err := use(); err != nil {
+		return fmt.Errorf("make a session: %w", err)
 	}
 	return page(dir)
 }
