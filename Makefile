@@ -1,6 +1,7 @@
 # Everything works from a fresh clone with Go and nothing else; `make demo` first.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.48.0
 FUZZTIME   ?= 1s
 RUNSC       = gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237
 DEMO_ROOT   = testdata/skills
@@ -18,7 +19,7 @@ RACE ?= $(shell go build -race runtime/cgo >/dev/null 2>&1 && echo -race)
 # The clients themselves, for Linux on amd64, to list what setup wrote and to see what they hand to a model.
 CLIENTS     = bin/clients
 CLIENTS_NPM = @anthropic-ai/claude-code@2.1.332 @openai/codex@0.171.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33 \
-	@github/copilot@1.0.102 @qwen-code/qwen-code@0.24.4
+	@github/copilot@1.0.102 @qwen-code/qwen-code@0.24.4 @anthropic-ai/mcpb@2.1.2
 
 # Traces of gRPC, which nothing here shows, are pages of html/template: with them the linker keeps every
 # exported method, and the binary is a sixth larger.
@@ -26,7 +27,7 @@ TAGS        = -tags=grpcnotrace
 RELEASE     = bin/release
 RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: install install-sigstore man screens clients cf-harness release release-check
+.PHONY: install install-sigstore man screens clients clients-installed cf-harness release release-check release-test
 .PHONY: build demo cluster-demo chaos nightly test unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak suites conformance check lint vet systems vuln
 
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
@@ -42,18 +43,21 @@ demo:
 	CGO_ENABLED=0 go build -trimpath -v -o bin/demo ./e2e/demo
 	bin/demo bin/skillsd $(DEMO_ROOT)
 
+# Vet has a target of its own; without what only debuggers read, linking a test takes half as long.
+GOTEST = go test -vet=off -ldflags="-s -w"
+
 # Several servers of the same sessions on this machine, with servers of NATS from their Go module: some are
 # killed, and nothing is lost. Half a minute; nothing is left behind.
 cluster-demo:
 	@echo "building skillsd, NATS and the demo: the first time this takes minutes"
-	@cd e2e && go test -count=1 -run='^TestClusterDemo$$' -cluster-demo
+	@cd e2e && $(GOTEST) -count=1 -run='^TestClusterDemo$$' -cluster-demo
 
 # All that happens to the servers of a cluster, CHAOS times each: they are killed and stopped; and, for root
 # on Linux, packets are lost and disks are slow and full. And the suites of approvals and profiles against two
 # servers. And clocks that are hours apart.
 CHAOS = 1
 chaos:
-	go test -count=1 -v -timeout=0 -run='^TestCluster(Chaos|Network|Suites|Handles)$$' ./e2e -chaos=$(CHAOS)
+	$(GOTEST) -count=1 -v -timeout=0 -run='^TestCluster(Chaos|Network|Suites|Handles)$$' ./e2e -chaos=$(CHAOS)
 	e2e/clock test -count=1 -v -timeout=0 -run='^TestClusterClocks$$' ./e2e -cluster-clocks
 
 # Without the race detector, so that one build serves all of it. Prints at the end how long each part took.
@@ -62,7 +66,7 @@ test:
 
 # Tests that take long, on every backend that works here, with more of each: for an hour or two of the night.
 nightly:
-	SKILLSD_NIGHTLY=1 FUZZTIME=30s e2e/parts systems race e2e fuzz sandbox-cases conformance load chaos
+	SKILLSD_NIGHTLY=1 FUZZTIME=30s e2e/parts systems race e2e fuzz sandbox-cases conformance load chaos release-test
 
 # Without cgo where nothing needs it: what one of these has built, the others do not build again.
 e2e fuzz sandbox-cases conformance lint vet systems vuln: export CGO_ENABLED = 0
@@ -76,33 +80,35 @@ SINGLE = ^cmd/skillsd$$|^cmd/skillsd/report$$|^sandbox/detect$$|test$$
 RACING = $(shell grep -rlE --include='*.go' --exclude='*_test.go' '$(SHARED)' $(CODE) | xargs -n 1 dirname | \
 	sort -u | grep -vE '$(SINGLE)' | sed 's,^,./,')
 UNITS  = $(shell go list ./... | grep -v /e2e | sed "s,^$$(go list -m),.,")
-LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./mcpserver/session \
+LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./skills/search ./mcpserver/session \
 	./provenance/filestore ./provenance/jetstream
 LONG   = Native NativeSampled TarballRefused Sources CacheOfHostileModules SecretsOfScripts Moved RecallLong \
+	CheckpointRefused CheckpointTooLarge FrontmatterOfOneRoot IndexMemory PagesOfRanks HandlesOfOthersAreFound \
+	Opaque RecordsValidate WholeStreams FloodIsCut ArtifactParts \
 	EqualRegistriesAreStoredOnce ManyOutputsMakeRoom MemoryOfLongSession ViewsGrow HostileArchives HostileDepth \
 	HostileFiles HostileFrontmatterOfAll HostileLinks HostileManifest HostileManyDirectories HostileManyFiles HostileNames
 space := $(subst ,, )
 NAMES  = ^Test($(subst $(space),|,$(strip $(LONG))))$$
 
-# UNITFLAGS are more flags of go test. Vet has a target of its own.
-GOTEST = go test -vet=off -timeout=30m -shuffle=on $(UNITFLAGS)
+# UNITFLAGS are more flags of go test.
+UNIT = $(GOTEST) -timeout=30m -shuffle=on $(UNITFLAGS)
 unit:
 	@if test -z "$(RACE)"; then \
-	echo "$(GOTEST) # every package but e2e, without -race"; \
-	CGO_ENABLED=0 $(GOTEST) $(UNITS); \
+	echo '$(UNIT) # every package but e2e, without -race'; \
+	CGO_ENABLED=0 $(UNIT) $(UNITS); \
 	else \
-	echo "$(GOTEST) # every package but e2e, with -race where goroutines are started"; \
-	CGO_ENABLED=0 $(GOTEST) $(filter-out $(RACING),$(UNITS)) && \
-	CGO_ENABLED=0 $(GOTEST) -run='$(NAMES)' $(LONGS) && \
-	$(GOTEST) -race -skip='$(NAMES)' $(RACING); \
+	echo '$(UNIT) # every package but e2e, with -race where goroutines are started'; \
+	CGO_ENABLED=0 $(UNIT) $(filter-out $(RACING),$(UNITS)) && \
+	CGO_ENABLED=0 $(UNIT) -run='$(NAMES)' $(LONGS) && \
+	$(UNIT) -race -skip='$(NAMES)' $(RACING); \
 	fi
 
 race:
-	go test -vet=off -timeout=60m -race -shuffle=on $(UNITS)
+	$(GOTEST) -timeout=60m -shuffle=on -race $(UNITS)
 
 # Not with -race: the server that is tested is another process.
 e2e:
-	go test -vet=off -count=1 -timeout=30m -shuffle=on $(E2EFLAGS) ./e2e/...
+	$(GOTEST) -count=1 -timeout=30m -shuffle=on $(E2EFLAGS) ./e2e/...
 
 # Every target for FUZZTIME.
 fuzz:
@@ -119,7 +125,7 @@ bin/runsc:
 # root, as an ordinary user too. SANDBOXES chooses the backends.
 SANDBOXES ?= native,bwrap,runsc
 sandbox-cases:
-	PATH="$$PATH:$(CURDIR)/bin" go test -count=1 -v -timeout=30m -run='^TestSandboxCases' ./e2e -sandboxes=$(SANDBOXES) -other-user
+	PATH="$$PATH:$(CURDIR)/bin" $(GOTEST) -count=1 -v -timeout=30m -run='^TestSandboxCases' ./e2e -sandboxes=$(SANDBOXES) -other-user
 
 # The sandbox on control groups of version 2 and on arm64, in virtual machines that are emulated: from
 # Debian's packages, without KVM, for an hour or more. VM chooses the machines.
@@ -134,13 +140,13 @@ bench:
 
 # 64 clients over HTTP for a minute; says what the server held before and after.
 load:
-	go test -count=1 -v -run='^TestLoad$$' ./e2e -load=60s
+	$(GOTEST) -count=1 -v -run='^TestLoad$$' ./e2e -load=60s
 
 # The same for an hour, with clients that leave, skills that change, reloads and a restart; each call is looked
 # for in the records.
 SOAK = 1h
 soak:
-	go test -count=1 -v -timeout=0 -run='^TestSoak$$' ./e2e -soak=$(SOAK) -soak-rest=1s
+	$(GOTEST) -count=1 -v -timeout=0 -run='^TestSoak$$' ./e2e -soak=$(SOAK) -soak-rest=1s
 
 # Installs into SUITES what conformance needs and is not there yet.
 suites:
@@ -151,21 +157,23 @@ suites:
 	echo "$(SUITES_NPM) $(SUITES_DATE)" >$(SUITES)/installed; }
 
 conformance: suites
-	go test -v -count=1 -timeout=20m -run='^TestSuite|OfficialClient|^TestReadmeCommands$$' ./e2e -suites="$(CURDIR)/$(SUITES)"
+	$(GOTEST) -v -count=1 -timeout=20m -run='^TestSuite|OfficialClient|^TestReadmeCommands$$' ./e2e -suites="$(CURDIR)/$(SUITES)"
 
-# Installs into CLIENTS first what is not there yet; needs npm and a Node in PATH, and 1.2 GB.
-clients:
+clients: clients-installed
+	$(GOTEST) -count=1 -v -run='^TestSetupRealClients$$|^TestClients|^TestReadmeCommands$$' ./e2e -clients="$(CURDIR)/$(CLIENTS)"
+
+# Installs into CLIENTS what is not there yet; needs npm and a Node in PATH, and 1.2 GB.
+clients-installed:
 	@test "$$(cat $(CLIENTS)/installed 2>/dev/null)" = "$(CLIENTS_NPM)" || { \
 	command -v npm >/dev/null || { echo "clients: npm is missing"; exit 1; }; \
 	rm -rf $(CLIENTS) && mkdir -p $(CLIENTS) && \
 	npm install --loglevel=error --no-fund --no-audit --ignore-scripts --prefix $(CLIENTS) $(CLIENTS_NPM) && \
 	echo "$(CLIENTS_NPM)" >$(CLIENTS)/installed; }
-	go test -count=1 -v -run='^TestSetupRealClients$$|^TestClients|^TestReadmeCommands$$' ./e2e -clients="$(CURDIR)/$(CLIENTS)"
 
 # cf-harness's own command line and loop with the adapter; LABS is a checkout of its repository, and
 # LABS_MAP an import map for it where jsr.io cannot be reached.
 cf-harness:
-	go test -count=1 -v -run='^TestRealHarness$$' ./e2e/cfharness -labs="$(abspath $(LABS))" -labs-map="$(abspath $(LABS_MAP))"
+	$(GOTEST) -count=1 -v -run='^TestRealHarness$$' ./e2e/cfharness -labs="$(abspath $(LABS))" -labs-map="$(abspath $(LABS_MAP))"
 
 # Into GOBIN, else the bin of GOPATH.
 install:
@@ -185,15 +193,23 @@ man: build
 screens: build
 	go run ./e2e/screens bin/skillsd $(DEMO_ROOT) .github/screens
 
-# Static binaries with what each was made of, and their checksums. The same commit and the same Go make
-# the same bytes anywhere; the version is that of the commit.
-release:
-	@rm -rf $(RELEASE) && mkdir -p $(RELEASE)
+# Everything of a release, for every platform: programs and the list of their modules in RELEASE/programs; beside them
+# archives, packages, bundles, an image and a bill of materials; in RELEASE/manifests what other catalogues need. The
+# same commit and the same Go make the same bytes anywhere. The version is that of the tag, or a time and a commit.
+# e2e/release makes what is not a program. VERSION is for a build without git, such as one in a container.
+LDFLAGS = -s -w $(if $(VERSION),-X github.com/skillsd/skillsd/cmd/skillsd/report.linked=$(VERSION))
+release: bin/nfpm
+	@rm -rf $(RELEASE) && mkdir -p $(RELEASE)/programs
 	@set -e; for target in $(RELEASES); do for command in skillsd skillsd-sigstore; do \
-	os=$${target%/*}; arch=$${target#*/}; name=$$command-$$os-$$arch; test $$os != windows || name=$$name.exe; echo "$(RELEASE)/$$name"; \
-	CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT= GOFLAGS= go build $(TAGS) -trimpath -buildvcs=auto -ldflags="-s -w" -o $(RELEASE)/$$name ./cmd/$$command; \
-	(cd $(RELEASE) && go version -m -json $$name >$$name.modules.json); done; done
-	@cd $(RELEASE) && { sha256sum skillsd-* 2>/dev/null || shasum -a 256 skillsd-*; } >sha256sums && cat sha256sums
+	os=$${target%/*}; arch=$${target#*/}; name=$$command-$$os-$$arch; test $$os != windows || name=$$name.exe; echo "$(RELEASE)/programs/$$name"; \
+	CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT= GOFLAGS= go build $(TAGS) -trimpath -buildvcs=auto -ldflags="$(LDFLAGS)" -o $(RELEASE)/programs/$$name ./cmd/$$command; \
+	(cd $(RELEASE)/programs && go version -m -json $$name >$$name.modules.json); done; done
+	@CGO_ENABLED=0 go run -trimpath ./e2e/release -nfpm bin/nfpm $(RELEASE) && cat $(RELEASE)/sha256sums
+
+# Makes packages for Debian and RPM.
+bin/nfpm: Makefile
+	CGO_ENABLED=0 GOBIN="$(CURDIR)/bin" go install -trimpath $(NFPM)
+	@touch $@
 
 # Once more from a copy elsewhere with nothing built yet: every byte must be the same.
 release-check: release
@@ -201,6 +217,12 @@ release-check: release
 	tar -cf - --exclude=./bin . | tar -xf - -C "$$dir/src" && \
 	GOCACHE="$$dir/cache" $(MAKE) --no-print-directory -C "$$dir/src" release RELEASES="$(RELEASES)" && \
 	diff $(RELEASE)/sha256sums "$$dir/src/$(RELEASE)/sha256sums" && echo "both builds are the same, byte for byte"
+
+# Installs what a release has for this machine, each with its own package manager or client, and starts it. A tool that
+# is missing is skipped by name.
+release-test: $(if $(RELEASED),,release)
+	@$(MAKE) --no-print-directory clients-installed || echo "release-test: no clients: what they install is not tested"
+	go test -count=1 -v -timeout=30m -run='^TestInstall' ./e2e/release -release="$(CURDIR)/$(RELEASE)" -clients="$(CURDIR)/$(CLIENTS)"
 
 check: lint vet vuln
 

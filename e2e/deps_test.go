@@ -165,6 +165,7 @@ var importRules = map[string][]string{
 	"cmd/skillsd/installing": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/serve/cluster", "skills", "skills/archive", "skills/install", "skills/policy",
 		"skills/source/oci", "skills/store"},
 	"cmd/skillsd/clients": {"cmd/skillsd/exit", "cmd/skillsd/report", "skills/store/fsys"},
+	"cmd/skillsd/adopt":   {"skills/store/fsys"},
 	"e2e":                 {"*"},
 	"e2e/browser":         {},
 	"e2e/cfharness":       {},
@@ -173,6 +174,7 @@ var importRules = map[string][]string{
 	"e2e/floor":           {},
 	// Tests of every package leave to the night what takes long.
 	"e2e/nightly": {},
+	"e2e/release": {},
 	"e2e/screens": {"e2e/browser"},
 }
 
@@ -580,6 +582,50 @@ func TestChanges(t *testing.T) {
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s is in %q, the table names %q", row[2], got, want)
+		}
+	}
+}
+
+// TestLongTests wants each test that the Makefile names as LONG in its packages LONGS and in no other: elsewhere a
+// test of that name would be left out with the race detector and not be run without it.
+func TestLongTests(t *testing.T) {
+	data, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(string(data), "\\\n", " ")
+	words := func(variable string) []string {
+		found := regexp.MustCompile(`(?m)^` + variable + ` *= (.*)$`).FindStringSubmatch(text)
+		if found == nil {
+			t.Fatalf("the Makefile has no %s", variable)
+		}
+		return strings.Fields(found[1])
+	}
+	names := words("LONG")
+	dirs := words("LONGS")
+	long := regexp.MustCompile(`(?m)^func Test(` + strings.Join(names, "|") + `)\(`)
+	seen := map[string]bool{}
+	err = filepath.WalkDir("..", func(file string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		data, err := os.ReadFile(file)
+		dir := "./" + strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../")
+		for _, found := range long.FindAllSubmatch(data, -1) {
+			name := string(found[1])
+			seen[name] = true
+			if !slices.Contains(dirs, dir) {
+				t.Errorf("Test%s of %s has the name of a LONG test, and %s is not in LONGS", name, file, dir)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !seen[name] {
+			t.Errorf("LONG names Test%s, which does not exist", name)
 		}
 	}
 }

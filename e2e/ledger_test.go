@@ -55,8 +55,10 @@ func TestLedger(t *testing.T) {
 // manFlag matches a flag in a page of the manual, with the name of its value.
 var manFlag = regexp.MustCompile(`(?m)^\.TP\n(\\fB.*)$`)
 
-// ledgerCommands lists the commands with their flags, from the pages of the manual.
-func ledgerCommands(t *testing.T) (lines []string) {
+// manFlags returns the flags of commands, with the names of their values, from the pages of the manual: by the
+// name of the page, without those that every command has.
+func manFlags(t *testing.T) map[string][]string {
+	t.Helper()
 	dir := t.TempDir()
 	if out, err := exec.Command(binary, "man", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -65,6 +67,7 @@ func ledgerCommands(t *testing.T) (lines []string) {
 	if err != nil || len(pages) < 40 {
 		t.Fatalf("%d pages: %v", len(pages), err)
 	}
+	commands := map[string][]string{}
 	plain := strings.NewReplacer(`\fB`, "", `\fR`, "", `\fI`, "", `\-`, "-")
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
@@ -76,7 +79,14 @@ func ledgerCommands(t *testing.T) (lines []string) {
 		for _, match := range manFlag.FindAllStringSubmatch(own, -1) {
 			flags = append(flags, strings.ReplaceAll(plain.Replace(match[1]), " ", "="))
 		}
-		name := strings.TrimSuffix(filepath.Base(page), ".1")
+		commands[strings.TrimSuffix(filepath.Base(page), ".1")] = flags
+	}
+	return commands
+}
+
+// ledgerCommands lists the commands with their flags.
+func ledgerCommands(t *testing.T) (lines []string) {
+	for name, flags := range manFlags(t) {
 		lines = append(lines, strings.TrimSpace("command "+name+" "+strings.Join(flags, " ")))
 	}
 	return lines

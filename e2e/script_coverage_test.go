@@ -16,14 +16,15 @@ import (
 )
 
 // hiddenCommands are the commands that the help of skillsd does not list.
-var hiddenCommands = []string{"man"}
+var hiddenCommands = []string{"man", "accept", "verify", "pack", "index"}
 
 // everywhere are the flags of every command. cobra adds them to each, so one script for each flag is enough;
 // this test itself runs --help.
 var everywhere = []string{"help", "config", "state", "artifact-root"}
 
 // TestScriptsRunEverything fails for a command, or a flag of a command, that no script runs to its end: a
-// refusal (exit code 1 or 2) does not count. Commands and flags are read from the binary's own help.
+// refusal (exit code 1 or 2) does not count. Commands are read from the binary's own help, and flags also from
+// its manual pages, since the help does not show them all.
 func TestScriptsRunEverything(t *testing.T) {
 	commands := helpTree(t)
 	if len(commands) < 30 {
@@ -64,15 +65,15 @@ type commandHelp struct {
 }
 
 var (
-	helpCommands = regexp.MustCompile(`(?m)^Commands:\n((?:  .*\n)+)`)
-	helpCommand  = regexp.MustCompile(`(?m)^  (\S+)`)
+	helpCommands = regexp.MustCompile(`(?m)^[A-Z][A-Za-z ]*:\n((?:  +[A-Za-z].*\n)+)`)
+	helpCommand  = regexp.MustCompile(`(?m)^  ([a-z]\S*)`)
 	helpFlag     = regexp.MustCompile(`(?m)^ {2,6}(?:-\w, )?--([a-z0-9-]+)`)
 )
 
 // helpTree asks skillsd for its commands, by their names, and the flags of each.
 func helpTree(t *testing.T) map[string]commandHelp {
 	t.Helper()
-	commands := map[string]commandHelp{}
+	commands, inManual := map[string]commandHelp{}, manFlags(t)
 	var visit func(words []string)
 	visit = func(words []string) {
 		out, err := exec.Command(binary, append(slices.Clone(words), "--help")...).Output()
@@ -84,9 +85,16 @@ func helpTree(t *testing.T) map[string]commandHelp {
 		for _, found := range helpFlag.FindAllStringSubmatch(usage, -1) {
 			help.flags = append(help.flags, found[1])
 		}
-		if list := helpCommands.FindString(usage); list != "" {
-			help.group = true
-			for _, found := range helpCommand.FindAllStringSubmatch(list, -1) {
+		for _, flag := range inManual["skillsd-"+strings.Join(words, "-")] {
+			_, flag, _ = strings.Cut(flag, "--")
+			flag, _, _ = strings.Cut(flag, "=")
+			if flag != "" && !slices.Contains(help.flags, flag) {
+				help.flags = append(help.flags, flag)
+			}
+		}
+		for _, list := range helpCommands.FindAllStringSubmatch(usage, -1) {
+			for _, found := range helpCommand.FindAllStringSubmatch(list[1], -1) {
+				help.group = true
 				visit(append(slices.Clone(words), found[1]))
 			}
 		}

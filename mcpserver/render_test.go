@@ -17,6 +17,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/frontmatter"
 	"github.com/skillsd/skillsd/skills/script"
+	"github.com/skillsd/skillsd/skills/store"
 )
 
 func loadedWith(body string, files int) *session.Loaded {
@@ -277,6 +278,24 @@ func TestRenderWrites(t *testing.T) {
 	many.Output.Skillsd = &cfharness.RunExtension{WritesUnlisted: 500}
 	if got, want := RenderWrites(many), "… 480 more in the session's record, and 500 that it counts and does not name\n"; !strings.HasSuffix(got, want) {
 		t.Errorf("of many changes RenderWrites ends with %q, want %q", got[len(got)-min(len(got), 120):], want)
+	}
+}
+
+// A model reads where the directory of a skill's plugin is, if the instructions use it.
+func TestLoadNamesPlugin(t *testing.T) {
+	l := loadedWith("Run ${CLAUDE_PLUGIN_ROOT}/bin/x.sh\n", 0)
+	for file, want := range map[string]string{"a.md": "", ".plugin-root/bin/x.sh": "its directory .plugin-root.",
+		".claude-plugin/plugin.json": "the directory of this skill."} {
+		l.Index.Files = []store.File{{Path: file}}
+		head, _, _ := strings.Cut(renderLoaded(l, nil, nobody), "----- skill")
+		_, got, _ := strings.Cut(head, "CLAUDE_PLUGIN_ROOT and PLUGIN_ROOT in it are ")
+		if strings.TrimSpace(got) != want {
+			t.Errorf("with %s: header %s", file, head)
+		}
+	}
+	l.Body = []byte("Text.\n")
+	if text := renderLoaded(l, nil, nobody); strings.Contains(text, "PLUGIN_ROOT") {
+		t.Errorf("named without a use: %s", text)
 	}
 }
 

@@ -4,16 +4,43 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/skillsd/skillsd/skills/store"
 )
+
+// PluginDir is the directory of an installed skill with the files of its plugin that it names. They have the
+// paths that they have in the plugin.
+const PluginDir = ".plugin-root"
+
+// PluginManifests are the files that make a directory a plugin, in order of precedence.
+var PluginManifests = []string{".claude-plugin/plugin.json", "plugin.json", ".plugin/plugin.json",
+	".codex-plugin/plugin.json", ".cursor-plugin/plugin.json", ".github/plugin/plugin.json",
+	"gemini-extension.json"}
+
+// PluginRoot returns the directory that takes the place of the plugin's in a skill with these files: PluginDir,
+// or "." for a skill that is a whole plugin. It returns "" for a skill that does not use its plugin.
+func PluginRoot(files []store.File) string {
+	root := ""
+	for _, f := range files {
+		if strings.HasPrefix(f.Path, PluginDir+"/") {
+			return PluginDir
+		}
+		if slices.Contains(PluginManifests, f.Path) {
+			root = "."
+		}
+	}
+	return root
+}
 
 // IsMaterial reports whether a directory with this name, at any depth below a skill, holds files of that
 // skill and no skills of its own: packages and environments that were installed there, build outputs, and
-// what the author works with, such as templates and fixtures. A SKILL.md there was written for another
-// purpose than to be loaded: to be copied and filled in, to be tested against, or for the users of a package.
+// what the author works with, such as templates and fixtures; or files of its plugin. A SKILL.md there was
+// written for another purpose than to be loaded: to be copied and filled in, to be tested against, or for the
+// users of a package.
 // A user gets such a skill by naming its directory, as a root or with --subdir.
 func IsMaterial(name string) bool { return isInstalled(name) || slices.Contains(material, name) }
 
-var material = []string{"vendor", "dist", "build", "target", "templates", "template",
+var material = []string{PluginDir, "vendor", "dist", "build", "target", "templates", "template",
 	"assets", "examples", "example", "references", "tests", "test", "fixtures"}
 
 // isInstalled reports whether a directory with this name contains installed Python packages. Scans search

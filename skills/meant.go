@@ -8,11 +8,17 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
+// plainly returns a path without quotes, and with slashes for backslashes.
+func plainly(written string) string {
+	return strings.ReplaceAll(strings.Trim(written, " \t\r\n`'\""), `\`, "/")
+}
+
 // Within returns the paths in the skill that a path, as written by a model or user, may mean: in quotes, with
-// backslashes, absolute, or after the URI, the name or a directory of the skill. "" is the skill itself. All
-// are canonical; a path with ".." or another scheme means nothing.
+// backslashes, absolute, or after the URI, the name or a directory of the skill, or after a placeholder for one
+// ({baseDir}, ${CLAUDE_PLUGIN_ROOT}). "" is the skill itself. All are canonical; a path with ".." or another
+// scheme means nothing.
 func (s *Skill) Within(written string) (within []string) {
-	p := strings.ReplaceAll(strings.Trim(written, " \t\r\n`'\""), `\`, "/")
+	p := plainly(written)
 	if p == "" {
 		return nil
 	}
@@ -36,6 +42,17 @@ func (s *Skill) Within(written string) (within []string) {
 			within = append(within, clean)
 		}
 	}
+	holder, rest, _ := strings.Cut(p, "/")
+	if rest != "" && holder != "" && strings.Contains("{$<%", holder[:1]) {
+		if own, isOwn := strings.CutPrefix(rest, "skills/"+path.Base(s.Path)+"/"); isOwn {
+			add(own)
+			return within
+		}
+		if strings.Contains(holder, "PLUGIN_ROOT") {
+			add(PluginDir + "/" + rest)
+		}
+		add(rest)
+	}
 	add(p)
 	if rest, ok := strings.CutPrefix(p+"/", "/skill/"); ok { // the path of the skill in a sandbox
 		add(rest)
@@ -53,6 +70,9 @@ func (s *Skill) Within(written string) (within []string) {
 // differ in case and in separators of words, or lack the extension or the directory; a file that differs less
 // takes precedence.
 func (s *Skill) Meant(written string, files []string) string {
+	if strings.HasPrefix(plainly(written), "../") {
+		return inPlugin(plainly(written), files)
+	}
 	within := s.Within(written)
 	for i := range within {
 		within[i] = folded(within[i])
@@ -70,6 +90,28 @@ func (s *Skill) Meant(written string, files []string) string {
 	}
 	if !alone {
 		return ""
+	}
+	return meant
+}
+
+// inPlugin returns the file of the skill's plugin that a path means that leads up from the skill, if there is one
+// such file.
+func inPlugin(written string, files []string) (meant string) {
+	for strings.HasPrefix(written, "../") {
+		written = written[3:]
+	}
+	clean, err := CleanPath(written)
+	if err != nil || clean != written {
+		return ""
+	}
+	for _, file := range files {
+		if !strings.HasPrefix(file, PluginDir+"/") || !strings.HasSuffix(file, "/"+clean) {
+			continue
+		}
+		if meant != "" {
+			return ""
+		}
+		meant = file
 	}
 	return meant
 }

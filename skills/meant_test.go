@@ -62,6 +62,35 @@ func TestMeant(t *testing.T) {
 	}
 }
 
+// A path after a placeholder is one in the skill, or in its plugin; a path that leads up is one in the plugin.
+func TestMeantInPlugin(t *testing.T) {
+	s := &skills.Skill{Path: "acme/report"}
+	files := []string{"SKILL.md", "scripts/a.sh", "refs/style.md", ".plugin-root/bin/tool.sh",
+		".plugin-root/skills/report/scripts/a.sh", ".plugin-root/shared/style.md", ".plugin-root/x/one.md",
+		".plugin-root/y/one.md"}
+	for written, want := range map[string]string{
+		"{baseDir}/scripts/a.sh":                           "scripts/a.sh",
+		"${CLAUDE_SKILL_DIR}/scripts/a.sh":                 "scripts/a.sh",
+		"<path-to-skill>/refs/style.md":                    "refs/style.md",
+		"${CLAUDE_PLUGIN_ROOT}/bin/tool.sh":                ".plugin-root/bin/tool.sh",
+		"$PLUGIN_ROOT/bin/tool":                            ".plugin-root/bin/tool.sh",
+		"${CLAUDE_PLUGIN_ROOT}/skills/report/scripts/a.sh": "scripts/a.sh",
+		"/skill/.plugin-root/bin/tool.sh":                  ".plugin-root/bin/tool.sh",
+		"../../shared/style.md":                            ".plugin-root/shared/style.md",
+		"../shared/style.md":                               ".plugin-root/shared/style.md",
+		"../one.md":                                        "", // there are two
+		"../../refs/style.md":                              "",
+		"../scripts/a.sh":                                  ".plugin-root/skills/report/scripts/a.sh",
+		"../../../../etc/passwd":                           "",
+		"../../shared/../shared/style.md":                  "",
+		"${CLAUDE_PLUGIN_ROOT}/../shared/style.md":         "",
+	} {
+		if got := s.Meant(written, files); got != want {
+			t.Errorf("Meant(%q) = %q, want %q", written, got, want)
+		}
+	}
+}
+
 // Whatever is written, it means one of the files or nothing, and all that it can stand for is canonical.
 func FuzzMeant(f *testing.F) {
 	for _, seed := range []string{"/skill/a.md", `references\a`, "skill://x/a.md", "x/../a.md", "../x/b", "`a`"} {

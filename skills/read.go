@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 
@@ -188,6 +190,13 @@ func driftOf(err error, drift *DriftError) error {
 //
 // Errors: *DriftError if the files differ from the index; the errors of [Skill.Index]; errors of the store.
 func (s *Skill) Stage(ctx context.Context, st store.Putter) (*store.Tree, error) {
+	return s.StageWith(ctx, st, nil, nil)
+}
+
+// StageWith is Stage with further files, which are not in the directory of the skill. open opens them.
+func (s *Skill) StageWith(
+	ctx context.Context, st store.Putter, more []store.File, open store.Opener,
+) (*store.Tree, error) {
 	index, err := s.Index(ctx)
 	if err != nil {
 		return nil, err
@@ -197,7 +206,16 @@ func (s *Skill) Stage(ctx context.Context, st store.Putter) (*store.Tree, error)
 		return nil, driftOf(err, &DriftError{Want: s.Digest, Path: s.File})
 	}
 	defer t.close()
-	staged, err := st.Put(ctx, index.Files, func(path string) (io.ReadCloser, error) {
+	further := map[string]bool{}
+	for _, f := range more {
+		further[f.Path] = true
+	}
+	files := slices.Concat(index.Files, more)
+	slices.SortFunc(files, func(a, b store.File) int { return strings.Compare(a.Path, b.Path) })
+	staged, err := st.Put(ctx, files, func(path string) (io.ReadCloser, error) {
+		if further[path] {
+			return open(path)
+		}
 		file, _, err := openFile(t, path)
 		return file, err
 	})

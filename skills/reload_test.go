@@ -15,6 +15,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/e2e/nightly"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -255,7 +256,7 @@ func TestRefreshTouchesOneSkill(t *testing.T) {
 	registry, dir := newRegistry(t, 20)
 	indexAll(t, registry.Snapshot())
 	before := registry.Snapshot()
-	for i := range 300 {
+	for i := range nightly.Size(90, 300) {
 		file := filepath.Join(dir, fmt.Sprintf("skill-%05d", i%15), []string{"SKILL.md", "references/guide.md"}[i%2])
 		writeFile(t, file, fmt.Sprintf("---\nname: skill-%05d\ndescription: version %d\n---\n", i%15, i))
 		diff, err := registry.Refresh(t.Context(), []string{file})

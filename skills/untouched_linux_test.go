@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
 // A skill nobody touched is known by the marks of its files alone; whatever was done to it, the marks
@@ -36,7 +38,7 @@ func TestUntouched(t *testing.T) {
 			return os.Symlink("scripts.moved", scripts)
 		},
 	}
-	for i := range 200 {
+	for i := range nightly.Size(4, 15) * len(changes) {
 		change := i % len(changes)
 		sk, dir := settledSkill(t)
 		index, err := sk.Index(t.Context())

@@ -106,7 +106,7 @@ var askWords = []string{string(policy.AskAlways), string(policy.AskSession), str
 // howOften asks how often to ask before the script runs; an empty answer changes nothing.
 func (o *allowOptions) howOften(ctx context.Context, now policy.Ask) (string, error) {
 	if now == "" {
-		now = "as the policy demands"
+		now = "each run, unless the configuration demands less"
 	}
 	prompt := "Ask you before it runs?\n" +
 		"  always   about each run\n" +

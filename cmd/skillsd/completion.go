@@ -59,6 +59,7 @@ func (a *app) setCompletion(root *cobra.Command) {
 		"prompt --format":         fixed("xml", "text"),
 		"prompt --location":       fixed("path", "uri"),
 		"session export --format": fixed("json", "intoto", "evals"),
+		"validate --format":       fixed(formatText, formatSARIF),
 		"install --tier":          fixed(skills.TierNames()...),
 	}
 	for _, option := range config.Table() {

@@ -269,7 +269,7 @@ var groups = []group{
 	{"Harnesses and tools", []string{"prompt", "schema", "completion", "version"}},
 }
 
-// writeCommands writes the subcommands of a command; those of skillsd itself in groups.
+// writeCommands writes the subcommands of a command, and the commands of skillsd in groups.
 func writeCommands(w io.Writer, cmd *cobra.Command) {
 	if !cmd.HasAvailableSubCommands() {
 		return

@@ -28,6 +28,7 @@ import (
 type planned struct {
 	roots *config.RootOptions // installed skills may not take paths of skills in these roots; may be nil
 	dry   bool                // print the plan without carrying it out
+	quiet bool                // the caller reports what is installed and not served
 	// compute also describes the skills of the plan, which cannot be read after it is carried out.
 	compute func(i *install.Installer) (*install.Plan, error)
 	// confirm runs before the plan is carried out, and may return an error to stop; may be nil.
@@ -82,6 +83,9 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 		a.notef("skillsd: note: %s", line)
 	}
 	waiting := installing.Waiting(plan, p.dry)
+	if p.quiet {
+		waiting = nil
+	}
 	for _, row := range waiting {
 		a.say("warning", row[0])
 		if row[1] != "" {
@@ -91,7 +95,7 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 	if len(waiting) > 0 && err == nil {
 		err = &exit.Error{Code: exit.Problems}
 	}
-	if !p.dry {
+	if !p.dry && !p.quiet {
 		a.collectTrees(ctx, installed.Installer)
 	}
 	return err

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
@@ -398,7 +397,7 @@ func (o *updateOptions) accepted(args []string) (quarantined, names []string, er
 		name, tree, hasTree := strings.Cut(arg, "@")
 		e := lock.Find(name)
 		switch {
-		case digest.Digest(arg).Validate() == nil:
+		case strings.HasPrefix(arg, "sha256:"):
 			o.Accept = append(o.Accept, arg)
 		case e != nil && e.Quarantined():
 			quarantined = append(quarantined, arg)

@@ -210,10 +210,10 @@ func newBareCmd(a *app) *cobra.Command {
 		Long: "skillsd gives Agent Skills to Claude Code, Codex and other MCP clients. It shows a " +
 			"skill when an agent needs it. It runs a script only if you allowed exactly that script, " +
 			"and only in a sandbox. It keeps a log of each session, which you can verify.\n\n" +
+			"  skillsd setup                          connect your clients\n" +
 			"  skillsd install ./my-skills --all      skills of a directory, a zip or git\n" +
 			"  skillsd list                           your skills, and what is wrong\n" +
 			"  skillsd allow pdf:scripts/extract.py   read a script and let it run\n" +
-			"  skillsd setup claude --write           connect Claude Code\n" +
 			"  skillsd doctor                         what is missing, and what to do\n" +
 			"  skillsd session show                   what a model was shown and ran\n\n" +
 			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems; " +
@@ -251,6 +251,11 @@ func (a *app) loadConfig(cmd *cobra.Command) error {
 	if err := a.Load(a.err); err != nil {
 		return err
 	}
+	return a.configure(cmd)
+}
+
+// configure sets the flags of a command from the environment and the configuration, which was loaded.
+func (a *app) configure(cmd *cobra.Command) error {
 	own := cmd.Flags()
 	if flag := own.Lookup("workspace"); flag != nil && flag.Changed {
 		a.Workspace = flag.Value.String()

@@ -131,6 +131,11 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	if err := o.Serve.Configure(o.all); err != nil {
 		return err
 	}
+	// The output goes to the user at the terminal, not to a model.
+	isDefault := o.app.Cfg.OriginOf("release").Kind == config.FromDefault
+	if isDefault && o.app.agentShell() == "" && report.IsTerminal(o.app.out) {
+		o.Serve.Release = string(policy.ReleaseObserved)
+	}
 	if limit := o.Serve.Limits.Timeout; limit > 0 && o.Timeout > limit {
 		return exit.Usagef("raise the limit with --limit timeout, or ask for less",
 			"--timeout: %s is more than the limit of a run, %s", o.Timeout, config.Duration(limit))

@@ -36,15 +36,20 @@ type setupOptions struct {
 	Permit   bool // --approve-tools
 	Write    bool
 	Remove   bool
+	Settled  bool // the user was asked about the tools of the client
 }
 
 func newSetupCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "setup",
-		Short: "Connect a client: print or write its configuration",
-		Long: "Print what a client needs to use skillsd: the block for its file, and its own command. The\n" +
-			"words behind -- are flags of `skillsd serve`. They are checked, and relative paths in them\n" +
-			"become absolute, except in the file of a project:\n\n" +
+		Short: "Connect your clients to skillsd, or one of them",
+		Long: "Find the clients of this machine, their skills and whether scripts can run here; then ask\n" +
+			"which clients to connect, whether to take over their skills, and who asks before a script\n" +
+			"runs. --yes connects all clients without a question. --undo disconnects them and moves the\n" +
+			"skills back.\n\n" +
+			"With the name of a client, print what it needs: the block for its file, and its own command.\n" +
+			"The words behind -- are flags of `skillsd serve`. They are checked, and relative paths in\n" +
+			"them become absolute, except in the file of a project:\n\n" +
 			"  skillsd setup claude -- --skills-root ~/skills\n" +
 			"  skillsd setup claude --write -- --skills-root ~/skills\n" +
 			"  skillsd setup codex --http https://skills.example.com/mcp \\\n" +
@@ -57,7 +62,8 @@ func newSetupCmd(a *app) *cobra.Command {
 		Annotations: map[string]string{withoutConfig: "true"},
 	}
 	generic := &setupOptions{app: a, client: clients.Any()}
-	var printed bool
+	machine := &machineSetup{app: a, cmd: cmd}
+	var printed, undo bool
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if cmd.ArgsLenAtDash() == 0 {
 			return nil
@@ -65,12 +71,20 @@ func newSetupCmd(a *app) *cobra.Command {
 		return cobra.NoArgs(cmd, args)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !printed {
-			return cmd.Help()
+		switch {
+		case printed:
+			return runE(generic.run)(cmd, args)
+		case undo:
+			return runE(func(ctx context.Context, _ []string) error { return machine.undo(ctx) })(cmd, args)
 		}
-		return runE(generic.run)(cmd, args)
+		return runE(machine.run)(cmd, args)
 	}
+	cmd.Flags().BoolVar(&undo, "undo", false, "disconnect the clients, and move their skills back")
+	cmd.Flags().BoolVar(&machine.yes, "yes", false, "connect every client that is found, without a question")
+	cmd.Flags().BoolVar(&machine.files, "workspace", true,
+		"let scripts see the directory in which the client works; what they change there can be undone")
 	cmd.Flags().BoolVar(&printed, "print", false, "print the block for a client that is not listed")
+	cmd.MarkFlagsMutuallyExclusive("print", "undo")
 	generic.register(cmd.Flags())
 	for _, client := range clients.All() {
 		cmd.AddCommand(newSetupClientCmd(a, client))
@@ -167,12 +181,12 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 			return err
 		}
 		o.advise()
-		if o.Files {
+		if o.Files && !o.Settled {
 			fmt.Fprintf(o.app.err, "scripts see the directory in which %s works, and it sees what "+
 				"they print;\ntheir changes are staged, and checked before they are applied\n",
 				o.client.Title)
 		}
-		if !entry.Trust {
+		if !entry.Trust || o.Settled {
 			return nil
 		}
 		fmt.Fprintf(o.app.err, "%s calls the tools of %s without asking (\"trust\": true);\nwithout "+
@@ -225,7 +239,8 @@ func (o *setupOptions) permit(ctx context.Context, setup *clients.Setup) error {
 	if !o.client.Project {
 		return nil
 	}
-	if !o.Permit && o.Project == "" && report.IsTerminal(o.app.in) && report.IsTerminal(o.app.err) &&
+	isTerminal := report.IsTerminal(o.app.in) && report.IsTerminal(o.app.err)
+	if !o.Permit && !o.Settled && o.Project == "" && isTerminal &&
 		o.app.agentShell() == "" && !setup.PermitsTools(ctx) {
 		yes, err := o.app.confirm(ctx, o.client.Title+
 			" asks before it loads a skill, before it reads a file "+

@@ -19,6 +19,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/frontmatter"
+	"github.com/skillsd/skillsd/skills/install"
 )
 
 // validateOptions are the flags of validate.
@@ -26,6 +27,7 @@ type validateOptions struct {
 	app           *app
 	Roots         config.RootOptions
 	Lenient, JSON bool
+	Format        string
 }
 
 func newValidateCmd(a *app) *cobra.Command {
@@ -37,8 +39,9 @@ func newValidateCmd(a *app) *cobra.Command {
 			"of the Agent Skills reference validator. DIR is a skill, its SKILL.md, or a folder with " +
 			"skills below.\n\n" +
 			"Each problem is one line, DIR/SKILL.md:LINE: RULE: message (fix: ...). --lenient reports " +
-			"what would not be served, and what is repaired or odd, instead. The exit code is 3 if a " +
-			"skill is invalid, with --lenient if one would not load.",
+			"what would not be served, what is repaired or odd, and what makes an installation wait " +
+			"for a review, instead. The exit code is 3 if a skill is invalid, with --lenient if one " +
+			"would not load.",
 		RunE: runE(opts.run),
 	}
 	opts.Roots.Register(cmd.Flags())
@@ -46,8 +49,15 @@ func newValidateCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&opts.Lenient, "lenient", false,
 		"report what would not load or is repaired, instead of the strict rules")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&opts.Format, "format", formatText,
+		"print `WORD`: text, or sarif for programs that show problems in the source, with warnings about "+
+			"what makes an installation wait for a look")
+	cmd.MarkFlagsMutuallyExclusive("json", "format")
 	return cmd
 }
+
+// The words of --format.
+const formatText, formatSARIF = "text", "sarif"
 
 // verdict is the result for one skill, as printed by validate --json, or for a place that may contain skills.
 type verdict struct {
@@ -63,6 +73,9 @@ type verdict struct {
 }
 
 func (o *validateOptions) run(ctx context.Context, dirs []string) error {
+	if !slices.Contains([]string{formatText, formatSARIF}, o.Format) {
+		return exit.Usagef("give --format text or --format sarif", "--format %s is unknown", o.Format)
+	}
 	found, err := o.find(ctx, dirs)
 	if err != nil {
 		return err
@@ -73,7 +86,7 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 	line := report.NewStatusLine(o.app.err)
 	var checked atomic.Int64
 	err = report.Each(ctx, len(found), func(i int) {
-		found[i].check(ctx, o.Lenient)
+		found[i].check(ctx, o.Lenient, o.Lenient || o.Format == formatSARIF)
 		line.Count("skills checked", int(checked.Add(1)), len(found))
 	})
 	line.Clear()
@@ -86,6 +99,7 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 		}
 	}
 	all, valid, errors, warnings := 0, 0, 0, 0
+	var findings []report.Finding
 	for _, v := range found {
 		if !v.place {
 			all++
@@ -99,10 +113,17 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 			} else {
 				errors++
 			}
-			if !o.JSON {
-				place := report.PlaceAt(report.JoinPath(v.Dir, cmp.Or(p.File, v.File)), p.Line)
+			path := report.JoinPath(v.Dir, cmp.Or(p.File, v.File))
+			findings = append(findings, report.Finding{Path: path, Problem: p})
+			if !o.JSON && o.Format == formatText {
+				place := report.PlaceAt(path, p.Line)
 				o.app.printf("%s\n", report.ProblemLine(place, p.Rule, p.Message, p.Fix))
 			}
+		}
+	}
+	if o.Format == formatSARIF {
+		if err := report.WriteSARIF(o.app.out, readBuild().Version, findings); err != nil {
+			return err
 		}
 	}
 	of := fmt.Sprintf("%d of %s", valid, report.Plural(all, "skill"))
@@ -259,8 +280,9 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 	return found
 }
 
-// misread returns warnings about scripts of a skill, which may be nil, that cannot run because of their form.
-func misread(ctx context.Context, sk *skills.Skill) (problems []report.Problem) {
+// inFiles returns warnings about the files of a skill, which may be nil: scripts that cannot run because of
+// their form and, with signals, what makes an installation wait for a look.
+func inFiles(ctx context.Context, sk *skills.Skill, signals bool) (problems []report.Problem) {
 	if sk == nil {
 		return nil
 	}
@@ -276,11 +298,25 @@ func misread(ctx context.Context, sk *skills.Skill) (problems []report.Problem) 
 				Fix: file.Script.Fix()})
 		}
 	}
+	if !signals {
+		return problems
+	}
+	for _, d := range install.Weigh(ctx, sk, index, index.Diagnostics) {
+		if d.Severity == skills.Info {
+			continue
+		}
+		p := report.Problem{Rule: string(d.Code), Severity: d.Severity.String(), Line: d.Line,
+			Message: d.Detail, Fix: d.Fix()}
+		if d.Path != sk.File {
+			p.File = d.Path
+		}
+		problems = append(problems, p)
+	}
 	return problems
 }
 
-// check completes the verdict.
-func (v *verdict) check(ctx context.Context, lenient bool) {
+// check completes the verdict, with signals if they are wanted.
+func (v *verdict) check(ctx context.Context, lenient, signals bool) {
 	v.Errors = []report.Problem{}
 	switch {
 	case v.place || lenient && v.File != "":
@@ -308,7 +344,7 @@ func (v *verdict) check(ctx context.Context, lenient bool) {
 		v.Errors = append(v.Errors, report.Problem{Rule: "V3", Fix: d.Fix(),
 			Message: fmt.Sprintf("%s cannot be read: %s", v.File, d.Detail)})
 	}
-	v.Errors = append(v.Errors, misread(ctx, v.skill)...)
+	v.Errors = append(v.Errors, inFiles(ctx, v.skill, signals)...)
 	isFault := func(p report.Problem) bool { return p.Severity != skills.Warning.String() }
 	v.Valid = !slices.ContainsFunc(v.Errors, isFault)
 }

@@ -157,6 +157,7 @@ type Tab struct {
 	browser *Browser
 	ctx     context.Context
 	session string
+	context string // of its cookies
 
 	mu       sync.Mutex // guards the field below
 	problems []string
@@ -180,7 +181,8 @@ func (b *Browser) Tab(ctx context.Context) (*Tab, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tab{browser: b, ctx: ctx, session: made.SessionID, loaded: make(chan struct{}, 1)}
+	t := &Tab{browser: b, ctx: ctx, session: made.SessionID, context: made.BrowserContextID,
+		loaded: make(chan struct{}, 1)}
 	b.mu.Lock()
 	b.tabs[t.session] = t
 	b.mu.Unlock()
@@ -190,6 +192,15 @@ func (b *Browser) Tab(ctx context.Context) (*Tab, error) {
 		}
 	}
 	return t, nil
+}
+
+// Close closes the page, with its connections, also after the context of [Browser.Tab] has ended.
+func (t *Tab) Close() error {
+	t.browser.mu.Lock()
+	delete(t.browser.tabs, t.session)
+	t.browser.mu.Unlock()
+	return t.browser.call(context.WithoutCancel(t.ctx), "", "Target.disposeBrowserContext",
+		map[string]any{"browserContextId": t.context}, nil)
 }
 
 // Call calls a method of the DevTools protocol for this page. If result is nil, the answer is not decoded.

@@ -31,7 +31,7 @@ var scenes = []scene{
 		"skillsd list",
 	}, ""},
 	{"allow", "Allowing one script after reading it", []string{
-		"skillsd allow --offer-tool text-stats:scripts/stats.sh",
+		"skillsd allow text-stats:scripts/stats.sh",
 	}, "y\n\n"},
 	{"doctor", "Asking what works on this machine", []string{
 		"skillsd doctor",

@@ -208,11 +208,25 @@ func (c *command) commandLine(r *run, info script.Info, file string) error {
 
 // environ sets the variables of every command: Env has the general ones, added the ones that describe the
 // script. dir is the directory of its skill, file is its path.
-func (s *Session) environ(c *command, skill *skills.Skill, dir, file, home string, target policy.Target) {
+func (s *Session) environ(c *command, r *run, dir, file, home string) {
+	skill, target := r.script.skill, r.grant.Target
 	c.Env = []string{"PATH=" + systemPath, "HOME=" + home, "LANG=C.UTF-8"}
 	c.added = []string{
 		"CF_HARNESS_RUN_ID=" + s.id, "SKILL_NAME=" + skill.Name(), "SKILL_DIR=" + dir, "SKILL_SCRIPT=" + file,
 		"CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET=" + string(target),
+	}
+	root := skills.PluginRoot(r.tree.Files)
+	if root == "" {
+		return
+	}
+	// Both names are in use, and the plugin has no data that lasts longer than the run.
+	data := sandbox.OutDir
+	if target == policy.TargetHost {
+		data = home
+	}
+	for _, prefix := range []string{"", "CLAUDE_"} {
+		c.added = append(c.added, prefix+"PLUGIN_ROOT="+filepath.Join(dir, root),
+			prefix+"PLUGIN_DATA="+data)
 	}
 }
 
@@ -223,7 +237,7 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		return fault.Internal(err) // entries were checked at the start
 	}
 	file := sandbox.SkillDir + "/" + r.script.path
-	s.environ(c, r.script.skill, sandbox.SkillDir, file, sandbox.TmpDir, r.grant.Target)
+	s.environ(c, r, sandbox.SkillDir, file, sandbox.TmpDir)
 	if v := c.Interpreter.Venv; v != nil { // as in an activated virtual environment
 		c.Env[0] = "PATH=" + v.Dir + "/bin:" + systemPath
 	}
@@ -330,7 +344,7 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	if r.grant.Entry.Execution != policy.ExecutionStdin {
 		c.argv = script.Argv(info, c.Interpreter.Path, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
 	}
-	s.environ(c, r.script.skill, dir, file, c.home, r.grant.Target)
+	s.environ(c, r, dir, file, c.home)
 	c.Env[0] = "PATH=" + HostPath(r.grant.Entry)
 	// Compiled modules next to the sources would damage the stored tree.
 	c.added = append(c.added, "PYTHONDONTWRITEBYTECODE=1")

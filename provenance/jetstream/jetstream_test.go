@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	natsstream "github.com/nats-io/nats.go/jetstream"
 
+	"github.com/skillsd/skillsd/e2e/nightly"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/jetstream"
 	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
@@ -236,7 +237,8 @@ func TestFilesCollected(t *testing.T) {
 // A cell has the value of whoever changed it last, until its time is over; no change is lost.
 func TestCells(t *testing.T) {
 	t.Parallel()
-	const workers, each = 8, 10
+	const workers = 8
+	each := nightly.Size(5, 10)
 	cluster := clustertest.Start(t, 3)
 	var cells [2]*jetstream.Cells
 	for i := range cells {
@@ -311,8 +313,8 @@ func TestSeenAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	data := make([]byte, 1<<20)
-	for n := range 10 * *rounds {
+	data := make([]byte, nightly.Size(600<<10, 1<<20)) // several parts
+	for n := range nightly.Size(6, 10) * *rounds {
 		a, b := n%3, (n+1+n/3%2)%3
 		id := fmt.Sprint("s", n)
 		e := storetest.Event(id, provenance.KindSessionStarted, n)

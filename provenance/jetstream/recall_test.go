@@ -219,12 +219,14 @@ func TestCheckpointTooLarge(t *testing.T) {
 	const id = "large"
 	storetest.Append(t, st, id, provenance.KindSessionStarted)
 	var all sync.WaitGroup
-	for i := range 6000 { // whose checkpoints are ever larger
+	for i := range 2200 { // whose checkpoints are ever larger
 		all.Go(func() {
 			e := storetest.Event(id, provenance.KindSkillActivated, i)
 			e.Skill = "pdf"
 			if i%2 == 0 {
-				e.Skill += rand.Text() + rand.Text()
+				for range 8 {
+					e.Skill += rand.Text()
+				}
 			}
 			e.Row = []byte(`{"name":"pdf"}`)
 			if err := st.Append(t.Context(), e); err != nil {

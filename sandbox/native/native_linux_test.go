@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/e2e/nightly"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/sandbox/sandboxtest"
@@ -33,11 +34,19 @@ func TestNative(t *testing.T) {
 	}, differs...)
 }
 
-// Each run makes its own sandbox.
+// Each run makes its own sandbox, and has no control group of its own. What depends on neither is for the night.
 func TestNativeSampled(t *testing.T) {
 	sandboxtest.Need(t, "userns", "bash", "python3")
-	sandboxtest.Run(t, func(*testing.T) sandbox.Runner { return native.New(&native.Options{NoCgroup: true}) }, sandboxtest.UncountedProcesses)
+	sandboxtest.RunLimits(t, sampled, sandboxtest.UncountedProcesses)
 }
+
+func TestNativeSampledWhole(t *testing.T) {
+	nightly.Only(t)
+	sandboxtest.Need(t, "userns", "bash", "python3")
+	sandboxtest.Run(t, sampled, sandboxtest.UncountedProcesses)
+}
+
+func sampled(*testing.T) sandbox.Runner { return native.New(&native.Options{NoCgroup: true}) }
 
 // A run that is over before the helper could be let go has the outcome that ended it: nothing was
 // wrong with the sandbox.

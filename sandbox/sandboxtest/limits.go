@@ -33,7 +33,7 @@ print('started', flush=True); time.sleep(600)`},
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd := f.script(t, tt.name, tt.script)
-			cmd.Limits.Timeout = Scaled(2 * time.Second)
+			cmd.Limits.Timeout = Scaled(500 * time.Millisecond)
 			begin := time.Now()
 			res := f.run(t, cmd)
 			if len(res.Stdout.Head) == 0 { // the limit was too short to start on a busy machine
@@ -170,7 +170,7 @@ func testProcesses(t *testing.T, f *fixture) {
 	}
 
 	cmd = f.script(t, "bomb.sh", "f() { f | f & }; f; sleep 60")
-	cmd.Limits = sandbox.Limits{PIDs: 40, Timeout: Scaled(2 * time.Second)}
+	cmd.Limits = sandbox.Limits{PIDs: 40, Timeout: Scaled(time.Second)}
 	begin := time.Now()
 	f.run(t, cmd)
 	if d := time.Since(begin); d > cmd.Limits.Timeout+slack {

@@ -55,34 +55,50 @@ const treeText = "the tree's own bytes\n"
 //
 // differs lists the exceptions in the backend's package comment; everything else applies to every backend.
 func Run(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, differs ...Difference) {
-	groups := []struct {
-		name string
-		test func(t *testing.T, f *fixture)
-	}{
-		{"Results", testResults},
-		{"Cwd", testCwd},
-		{"Environment", testEnvironment},
-		{"Stdin", testStdin},
-		{"Output", testOutput},
-		{"Out", testOut},
-		{"Cache", testCache},
-		{"TreeDir", testTreeDir},
-		{"Root", testRoot},
-		{"Attacks", testAttacks},
-		{"Users", testUsers},
-		{"Time", testTime},
-		{"Memory", testMemory},
-		{"Processes", testProcesses},
-		{"FileSize", testFileSize},
-		{"ProcessLimits", testProcessLimits},
-		{"Workspace", testWorkspace},
-		{"ReadOnly", testReadOnly},
-		{"Staged", testStaged},
-		{"StagedBounded", testStagedBounded},
-		{"StagedGuards", testStagedGuards},
-		{"Unavailable", testUnavailable},
-		{"LeavesNothing", testLeavesNothing},
-	}
+	run(t, groups, newRunner, differs)
+}
+
+// RunLimits runs only the attacks of the suite and its limits, for a second way in which a backend with the
+// same file tree limits and ends commands.
+func RunLimits(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, differs ...Difference) {
+	limits := slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return !g.limits })
+	run(t, limits, newRunner, differs)
+}
+
+// group is a part of the suite.
+type group struct {
+	name   string
+	test   func(t *testing.T, f *fixture)
+	limits bool // RunLimits runs it
+}
+
+var groups = []group{
+	{"Results", testResults, true},
+	{"Cwd", testCwd, false},
+	{"Environment", testEnvironment, false},
+	{"Stdin", testStdin, false},
+	{"Output", testOutput, false},
+	{"Out", testOut, false},
+	{"Cache", testCache, false},
+	{"TreeDir", testTreeDir, false},
+	{"Root", testRoot, false},
+	{"Attacks", testAttacks, true},
+	{"Users", testUsers, false},
+	{"Time", testTime, true},
+	{"Memory", testMemory, true},
+	{"Processes", testProcesses, true},
+	{"FileSize", testFileSize, true},
+	{"ProcessLimits", testProcessLimits, true},
+	{"Workspace", testWorkspace, false},
+	{"ReadOnly", testReadOnly, false},
+	{"Staged", testStaged, false},
+	{"StagedBounded", testStagedBounded, false},
+	{"StagedGuards", testStagedGuards, false},
+	{"Unavailable", testUnavailable, true},
+	{"LeavesNothing", testLeavesNothing, true},
+}
+
+func run(t *testing.T, groups []group, newRunner func(t *testing.T) sandbox.Runner, differs []Difference) {
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
 			f := newFixture(t, newRunner(t))

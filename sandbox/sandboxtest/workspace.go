@@ -217,7 +217,7 @@ func testStaged(t *testing.T, f *fixture) {
 
 	failed := f.script(t, "late.sh", "echo x >never; sleep 600")
 	failed.Workspace = cmd.Workspace
-	failed.Limits.Timeout = Scaled(2 * time.Second)
+	failed.Limits.Timeout = Scaled(500 * time.Millisecond)
 	res = f.run(t, failed)
 	if len(res.Writes) == 0 { // the limit was too short to start on a busy machine
 		failed.Limits.Timeout *= 10

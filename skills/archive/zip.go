@@ -25,7 +25,15 @@ const (
 // Memory is bounded by the directory and, for each open file, the window of one decompressor.
 //
 // Errors: *Error; errors of r.
-func Zip(r io.ReaderAt, size int64) (*zip.Reader, error) {
+func Zip(r io.ReaderAt, size int64) (*zip.Reader, error) { return readZip(r, size, false) }
+
+// ZipWithLinks is Zip for an archive whose files are a skill, or skills. It may have symbolic links whose text
+// does not lead out of it, as a tar archive may; their texts are read too.
+//
+// Errors: *Error; errors of r.
+func ZipWithLinks(r io.ReaderAt, size int64) (*zip.Reader, error) { return readZip(r, size, true) }
+
+func readZip(r io.ReaderAt, size int64, links bool) (*zip.Reader, error) {
 	var found Error
 	records, err := readDirectory(r, size, &found)
 	if err != nil {
@@ -51,7 +59,7 @@ func Zip(r io.ReaderAt, size int64) (*zip.Reader, error) {
 			found.add(f.Name, "has a name that can be read in two ways")
 			continue
 		}
-		checkEntry(f, known, &found)
+		checkEntry(f, known, links, &found)
 		total += min(f.UncompressedSize64, maxZip+1)
 		if total > maxZip {
 			found.add(f.Name, "is past the %d bytes that all files together may have", int64(maxZip))
@@ -64,11 +72,29 @@ func Zip(r io.ReaderAt, size int64) (*zip.Reader, error) {
 		spans = append(spans, at)
 	}
 	checkSpans(spans, &found)
+	if err := found.failure(); err != nil {
+		return reader, err
+	}
+	for _, f := range reader.File {
+		if f.Mode()&fs.ModeSymlink == 0 {
+			continue
+		}
+		err := Content(f, func(text io.Reader) error {
+			target, err := io.ReadAll(io.LimitReader(text, maxLink+1))
+			if err == nil && leadsOut(f.Name, string(target)) {
+				found.add(f.Name, "is a link that leads out of the archive")
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 	return reader, found.failure()
 }
 
 // checkEntry checks the directory's record of an entry.
-func checkEntry(f *zip.File, known names, found *Error) {
+func checkEntry(f *zip.File, known names, links bool, found *Error) {
 	name, dir := strings.CutSuffix(f.Name, "/")
 	if err := CheckName(name); err != nil {
 		found.add(f.Name, "is refused: %v", err)
@@ -76,6 +102,7 @@ func checkEntry(f *zip.File, known names, found *Error) {
 		found.add(f.Name, "%s", problem)
 	}
 	switch mode := f.Mode().Type(); {
+	case links && !dir && mode == fs.ModeSymlink && f.UncompressedSize64 <= maxLink:
 	case dir && mode != fs.ModeDir, !dir && mode != 0:
 		found.add(f.Name, "is neither a regular file nor a directory")
 	case dir && f.UncompressedSize64 > 0:

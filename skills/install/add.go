@@ -163,9 +163,6 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 			return err
 		}
 	}
-	if err := p.usesPlugin(ctx, chosen); err != nil {
-		return err
-	}
 	// judge can refuse more skills, but after a refusal there is no need to store anything.
 	err = p.refused(req, len(chosen))
 	if err != nil {
@@ -233,7 +230,7 @@ func (p *Plan) choose(
 		if len(req.Skills) > 1 && req.Name != "" {
 			return nil, refuse("leave it out", "--name is for one skill, and %d are named", len(req.Skills))
 		}
-		all, err = named(ctx, all, req.Skills)
+		all, err = from.named(ctx, all, req.Skills)
 		if err != nil {
 			return nil, err
 		}
@@ -281,13 +278,15 @@ func (p *Plan) choose(
 // named returns the candidates with some names, of their directories or their own, or at some paths.
 //
 // Errors: *SourceError for a name that no candidate has, or several.
-func named(ctx context.Context, all []candidate, names []string) (chosen []candidate, err error) {
+func (f *fetched) named(
+	ctx context.Context, all []candidate, names []string,
+) (chosen []candidate, err error) {
 	for _, name := range names {
 		found := withName(all, name)
 		if len(found) == 0 {
 			return nil, refuse("it has "+pathsOf(all), "the source has no skill %q", clip(name))
 		}
-		one, ok, err := only(ctx, found)
+		one, ok, err := f.only(ctx, found)
 		if err != nil {
 			return nil, err
 		}
@@ -389,11 +388,11 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 		group.Go(func() error {
 			origin := from.origin
 			origin.Path = c.path
-			index, err := c.skill.Index(ctx)
+			files, err := from.linked(ctx, c.skill)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.path, err)
 			}
-			origin.Signer, origin.Identity, err = from.signer(ctx, c.skill, index, req.Access)
+			origin.Signer, origin.Identity, err = from.signer(ctx, files, req.Access)
 			if unverified, ok := errors.AsType[*unverifiedError](err); ok {
 				err = unverified.refused(p.i, origin)
 			}
@@ -407,7 +406,11 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.path, err)
 			}
-			version, left, err := p.ready(ctx, c.skill, index, c.name, from.ownDir(c.path))
+			files, err = from.contents(ctx, c.skill, c.plugin, origin.Signer != "")
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.path, err)
+			}
+			version, left, err := p.ready(ctx, from, files, c.name, from.ownDir(c.path))
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.path, err)
 			}
@@ -417,7 +420,7 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 			}
 			entry := &Entry{Name: c.name, Tier: req.Tier, Enabled: true, Origin: origin,
 				Plugin: factsOf(c.plugin), Tree: version.Tree, InstalledAt: version.InstalledAt,
-				Files: version.Files}
+				Files: version.Files, Taken: version.Taken}
 			// A tier in the request that is more trusted than the default one is an explicit choice, and is
 			// kept.
 			if tier, err := p.i.admit(origin); err == nil && req.Tier == skills.LeastTrusted() {
@@ -425,12 +428,14 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 			}
 			mu.Lock()
 			defer mu.Unlock()
+			p.elsewhere = append(p.elsewhere, files)
 			p.Changes = append(p.Changes, Change{Name: c.name, After: entry, Left: left})
 			p.i.progress("skills stored", len(p.Changes), len(chosen))
 			return nil
 		})
 	}
 	err := group.Wait()
+	p.noteTaken()
 	// The goroutines append in any order.
 	slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 	return err

@@ -22,7 +22,8 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 func (i *Installer) UpdateMoved(
 	ctx context.Context, names []string, moves Moves, access Access,
 ) (*Plan, error) {
-	access.Offered = nil
+	// Any skill of an index or a collection may be the one that an installed skill has become.
+	access.Offered, access.all = nil, true
 	entries, err := i.named(names)
 	if err != nil {
 		return nil, err
@@ -52,6 +53,7 @@ func (i *Installer) UpdateMoved(
 				return err
 			}
 		}
+		p.noteTaken()
 		slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 		return p.judge(ctx)
 	})
@@ -147,22 +149,26 @@ func (p *Plan) updateMoved(
 func (p *Plan) update(
 	ctx context.Context, from *fetched, e *Entry, to Origin, access Access,
 ) (Change, error) {
-	sk, err := from.find(to.Path)
+	there, err := from.find(to.Path)
 	if err != nil {
 		return Change{}, err
 	}
-	index, err := sk.Index(ctx)
+	files, err := from.linked(ctx, there.skill)
 	if err != nil {
 		return Change{}, err
 	}
-	by, identity, err := from.signer(ctx, sk, index, access)
+	by, identity, err := from.signer(ctx, files, access)
+	if err != nil {
+		return Change{}, err
+	}
+	files, err = from.contents(ctx, there.skill, there.plugin, by != "")
 	if err != nil {
 		return Change{}, err
 	}
 	c := Change{Name: e.Name, Before: e, After: e, lockOnly: true}
-	if index.TreeDigest == e.Tree {
+	if files.tree == e.Tree {
 		now := to
-		now.Commit, now.Digest = from.origin.Commit, from.origin.Digest
+		now.Commit, now.Digest = from.origin.Commit, from.digestOf(to.Path)
 		now.Signer, now.Identity = by, identity
 		facts := from.pluginFacts(to.Path, e.Plugin)
 		if now != e.Origin || !facts.equal(e.Plugin) {
@@ -172,11 +178,12 @@ func (p *Plan) update(
 		}
 		return c, nil
 	}
-	version, left, err := p.ready(ctx, sk, index, e.Name, "")
+	p.elsewhere = append(p.elsewhere, files)
+	version, left, err := p.ready(ctx, from, files, e.Name, "")
 	if err != nil {
 		return Change{}, errors.Join(err, p.batch.Drop(p.placed(e.Name)))
 	}
-	version.Commit, version.Digest = from.origin.Commit, from.origin.Digest
+	version.Commit, version.Digest = from.origin.Commit, from.digestOf(to.Path)
 	version.Plugin = from.pluginFacts(to.Path, e.Plugin)
 	if by != e.Origin.Signer || identity != e.Origin.Identity || !to.Same(e.Origin) {
 		origin := to

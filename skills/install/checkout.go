@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // lfsMark begins a Git LFS pointer file.
@@ -45,37 +46,22 @@ type checkout struct {
 	left map[string][]string // paths that were left out, by reason
 }
 
-// checkout writes the files of a commit into an empty directory. Submodules, links out of the repository and
-// names that a skill cannot have are left out with a note.
+// checkout writes the files of a commit, or of a directory of it, into an empty directory. Submodules, links
+// out of the repository and names that a skill cannot have are left out with a note. rest are the other files
+// of the commit.
 func (r *repository) checkout(
 	ctx context.Context, commit, subdir string, into *os.Root, progress func(done, total int),
-) (notes []string, err error) {
-	c := &checkout{repo: r, into: into, left: map[string][]string{}}
-	files, err := c.list(ctx, commit, subdir)
+) (c *checkout, rest []object, err error) {
+	c = &checkout{repo: r, into: into, left: map[string][]string{}}
+	files, rest, err := c.list(ctx, commit, subdir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	// git answers in the order of the ids, with the bytes of the repository: cat-file applies no filter and
-	// no attribute.
-	var ids strings.Builder
-	for _, o := range files {
-		ids.WriteString(o.id + "\n")
-	}
-	cmd := r.command(ctx, "cat-file", "--batch", "--buffer")
-	cmd.Stdin = strings.NewReader(ids.String())
-	err = r.run(ctx, cmd, func(pipe io.Reader) error {
-		out := bufio.NewReaderSize(pipe, 1<<16)
-		for n, o := range files {
-			if err := c.content(out, o); err != nil {
-				return err
-			}
-			progress(n+1, len(files))
-		}
-		return nil
-	})
-	if err == nil {
-		notes, err = c.takeTargets(files)
-	}
+	return c, rest, c.contents(ctx, files, progress)
+}
+
+// notes describes the files that were left out.
+func (c *checkout) notes() (notes []string) {
 	for _, reason := range []string{reasonSubmodule, reasonName, reasonLink, reasonLarge, reasonLFS} {
 		if paths := c.left[reason]; len(paths) > 0 {
 			first := fmt.Sprintf("%q", clip(paths[0]))
@@ -85,7 +71,7 @@ func (r *repository) checkout(
 			notes = append(notes, reason+": "+first)
 		}
 	}
-	return notes, err
+	return notes
 }
 
 // The reasons why a file is left out or changed, as shown in notes.
@@ -99,53 +85,76 @@ const (
 
 func (c *checkout) leave(reason, path string) { c.left[reason] = append(c.left[reason], path) }
 
-// list returns the files and links to write of a commit below a directory, in the order of the tree.
-func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, error) {
+// list returns the files and links of a commit below a directory, in the order of the tree, and the rest of
+// its files. A repository that is too large to be listed as a whole has no rest.
+func (c *checkout) list(ctx context.Context, commit, subdir string) (files, rest []object, err error) {
 	// -z keeps git from quoting unusual names.
 	args := []string{"ls-tree", "-r", "-l", "-z", "--full-tree", commit}
-	if subdir != "." {
-		args = append(args, "--", subdir+"/")
-	}
 	out, err := c.repo.output(ctx, maxGitFiles*(maxGitPath+100), args...)
+	if _, isLong := errors.AsType[*fsys.TooLongError](err); isLong && subdir != "." {
+		out, err = c.repo.output(ctx, maxGitFiles*(maxGitPath+100), append(args, "--", subdir+"/")...)
+	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if len(out) == 0 {
-		return nil, noDirectory(subdir)
-	}
-	// git allows no segment .git in a commit, but a forged one would turn the directory into a repository.
-	isGit := func(segment string) bool { return strings.EqualFold(segment, ".git") }
-	var files []object
-	total := int64(0)
+	total, isThere := int64(0), subdir == "." && len(out) > 0
 	for row := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
-		facts, name, ok := strings.Cut(row, "\t")
-		o := object{path: name}
-		n, _ := fmt.Sscanf(facts, "%s %s %s %d", &o.mode, new(string), &o.id, &o.size)
-		clean, err := skills.CleanPath(name)
+		if row == "" {
+			continue
+		}
+		_, name, _ := strings.Cut(row, "\t")
+		isInside := subdir == "." || strings.HasPrefix(name, subdir+"/")
+		isThere = isThere || isInside
+		o, reason, err := parseObject(row)
 		switch {
-		case !ok || n < 3 || n == 3 && o.mode != modeSubmodule || o.size < 0:
-			return nil, errors.New("git ls-tree: cannot parse a row")
-		case o.mode == modeSubmodule: // has no size
-			c.leave(reasonSubmodule, name)
+		case err != nil:
+			return nil, nil, err
+		case reason != "" && isInside:
+			c.leave(reason, o.path)
 			continue
-		case err != nil || clean != name || len(name) > maxGitPath,
-			slices.ContainsFunc(strings.Split(name, "/"), isGit):
-			c.leave(reasonName, name)
+		case reason != "":
 			continue
-		case o.size > maxGitFile, o.mode == modeLink && o.size > maxGitPath:
-			c.leave(reasonLarge, name)
+		case !isInside && len(rest) < maxGitFiles:
+			rest = append(rest, o)
 			continue
-		case o.mode != modeFile && o.mode != modeGroup && o.mode != modeProgram && o.mode != modeLink:
-			return nil, fmt.Errorf("%q has the mode %s", clip(name), clip(o.mode))
+		case !isInside:
+			continue
 		}
 		files = append(files, o)
 		total += o.size
 		if total > maxGitTotal || len(files) > maxGitFiles {
-			return nil, refuse("name a part of it with --subdir",
+			return nil, nil, refuse("name a part of it with --subdir",
 				"the repository has more than %d files or %d bytes of them", maxGitFiles, int64(maxGitTotal))
 		}
 	}
-	return files, nil
+	if !isThere {
+		return nil, nil, noDirectory(subdir)
+	}
+	return files, rest, nil
+}
+
+// parseObject parses a row of ls-tree. reason is why the file is left out, or "".
+func parseObject(row string) (o object, reason string, err error) {
+	// git allows no segment .git in a commit, but a forged one would turn the directory into a repository.
+	isGit := func(segment string) bool { return strings.EqualFold(segment, ".git") }
+	facts, name, ok := strings.Cut(row, "\t")
+	o.path = name
+	n, _ := fmt.Sscanf(facts, "%s %s %s %d", &o.mode, new(string), &o.id, &o.size)
+	clean, failed := skills.CleanPath(name)
+	switch {
+	case !ok || n < 3 || n == 3 && o.mode != modeSubmodule || o.size < 0:
+		return o, "", errors.New("git ls-tree: cannot parse a row")
+	case o.mode == modeSubmodule: // has no size
+		return o, reasonSubmodule, nil
+	case failed != nil || clean != name || len(name) > maxGitPath,
+		slices.ContainsFunc(strings.Split(name, "/"), isGit):
+		return o, reasonName, nil
+	case o.size > maxGitFile, o.mode == modeLink && o.size > maxGitPath:
+		return o, reasonLarge, nil
+	case o.mode != modeFile && o.mode != modeGroup && o.mode != modeProgram && o.mode != modeLink:
+		return o, "", fmt.Errorf("%q has the mode %s", clip(name), clip(o.mode))
+	}
+	return o, "", nil
 }
 
 // content writes one answer of cat-file: a line "ID blob SIZE", the bytes and a line feed.

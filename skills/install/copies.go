@@ -89,7 +89,7 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 			}
 			continue
 		}
-		chosen, same, left, err := separated(ctx, byName[key])
+		chosen, same, left, err := from.separated(ctx, byName[key])
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +125,7 @@ func (c *candidate) isCopyOf(all []candidate) bool {
 
 // only returns the candidate that a name means among those that have it: the one in a plugin, or else the
 // first by rank, if the others are equal to it or copies for one tool. It returns false if several are left.
-func only(ctx context.Context, named []candidate) (candidate, bool, error) {
+func (f *fetched) only(ctx context.Context, named []candidate) (candidate, bool, error) {
 	loadable := slices.DeleteFunc(slices.Clone(named), func(c candidate) bool { return c.skill == nil })
 	inPlugin := slices.DeleteFunc(slices.Clone(loadable), func(c candidate) bool { return c.plugin == nil })
 	switch {
@@ -134,7 +134,7 @@ func only(ctx context.Context, named []candidate) (candidate, bool, error) {
 	case len(loadable) == 0:
 		return named[0], len(named) == 1, nil
 	}
-	chosen, _, _, err := separated(ctx, loadable)
+	chosen, _, _, err := f.separated(ctx, loadable)
 	if err != nil {
 		return candidate{}, false, err
 	}
@@ -143,7 +143,7 @@ func only(ctx context.Context, named []candidate) (candidate, bool, error) {
 
 // separated returns the candidates to install among those with one name, how many others are equal to one of
 // them, and the paths of the others.
-func separated(
+func (f *fetched) separated(
 	ctx context.Context, named []candidate,
 ) (chosen []candidate, equal int, left []string, err error) {
 	if len(named) == 1 {
@@ -152,19 +152,19 @@ func separated(
 	slices.SortStableFunc(named, func(a, b candidate) int { return rank(a.path) - rank(b.path) })
 	seen := map[digest.Digest]bool{}
 	for _, c := range named {
-		index, err := c.skill.Index(ctx)
+		files, err := f.linked(ctx, c.skill)
 		if err != nil {
 			return nil, 0, nil, fmt.Errorf("%s: %w", c.path, err)
 		}
 		switch {
-		case seen[index.TreeDigest]:
+		case seen[files.tree]:
 			equal++
 			continue
 		case len(chosen) > 0 && rank(c.path) == copyRank:
 			left = append(left, c.path)
 			continue
 		}
-		seen[index.TreeDigest] = true
+		seen[files.tree] = true
 		if len(chosen) > 0 {
 			c.name = c.grouped(chosen)
 		}

@@ -87,12 +87,17 @@ func (gitKind) fetch(
 	if err != nil {
 		return root, err
 	}
-	defer into.Close()
-	f.notes, err = repo.checkout(ctx, commit, f.origin.Path, into, func(done, total int) {
+	f.close = func() error { return errors.Join(into.Close(), p.i.root.RemoveAll(dir)) }
+	out, rest, err := repo.checkout(ctx, commit, f.origin.Path, into, func(done, total int) {
 		p.i.progress("files checked out", done, total)
 	})
 	if err != nil {
 		return root, fmt.Errorf("read %s: %w", f.origin.Source, err)
 	}
-	return f.ownRoot(p.path(name + "/files"))
+	f.notes = out.notes()
+	root, err = f.ownRoot(p.path(name + "/files"))
+	if len(rest) > 0 {
+		f.all = newGitTree(ctx, into, out, rest)
+	}
+	return root, err
 }

@@ -114,7 +114,8 @@ func TestRedirect(t *testing.T) {
 func TestPartStays(t *testing.T) {
 	top := write(t, t.TempDir(), map[string]string{"sub/a/SKILL.md": skillText("a")})
 	outside := write(t, t.TempDir(), map[string]string{"secret/SKILL.md": skillText("secret")})
-	f := &fetched{origin: Origin{Kind: KindDirectory, Source: top, Path: "sub"}}
+	f := &fetched{origin: Origin{Kind: KindDirectory, Source: top, Path: "sub"},
+		close: func() error { return nil }}
 	root, err := f.openRoot(top, true)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +136,7 @@ func TestPartStays(t *testing.T) {
 		os.Symlink(outside, filepath.Join(top, "sub"))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (&fetched{origin: f.origin}).openRoot(top, true); err == nil {
+	if _, err := (&fetched{origin: f.origin, close: f.close}).openRoot(top, true); err == nil {
 		t.Error("a part was taken that a link leads out to")
 	}
 }

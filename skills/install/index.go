@@ -213,6 +213,8 @@ func (p *Plan) fetchParts(
 
 // wanted returns the parts of a source to fetch: the one at the path of the origin, which must match the
 // digest of the origin if set, or all. A single part sets the digest of the origin.
+//
+// Errors: *directoryError if the source has no such part; *SeveralError; *SourceError.
 func (f *fetched) wanted(source string, parts []part, access Access) (_ []part, err error) {
 	if len(access.named) > 0 {
 		parts, err = withNames(source, parts, access.named)
@@ -223,8 +225,8 @@ func (f *fetched) wanted(source string, parts []part, access Access) (_ []part, 
 	if f.origin.Path != "." {
 		at := slices.IndexFunc(parts, func(one part) bool { return one.name == f.origin.Path })
 		if at < 0 {
-			return nil, refuse("look at it, and name a skill of it with --subdir",
-				"the %s has no skill %q", source, clip(f.origin.Path))
+			return nil, &directoryError{refuse("look at it, and name a skill of it with --subdir",
+				"the %s has no skill %q", source, clip(f.origin.Path))}
 		}
 		parts = parts[at : at+1]
 		// Without a digest, the version is known only when its files are here.

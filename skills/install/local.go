@@ -44,10 +44,17 @@ func (directoryKind) resolve(given, ref string, _ bool) (Origin, bool, error) {
 		return Origin{}, false, err
 	case info.IsDir():
 		return Origin{Kind: KindDirectory, Source: place}, true, nil
-	case info.Mode().IsRegular() && strings.EqualFold(filepath.Ext(place), ".zip"):
+	case info.Mode().IsRegular() && isZip(place):
 		return Origin{Kind: KindZip, Source: place}, true, nil
 	}
 	return Origin{}, false, nil
+}
+
+// isZip reports whether a file is a zip archive by its name. A .skill is the archive of a skill that clients
+// export.
+func isZip(name string) bool {
+	end := strings.ToLower(filepath.Ext(name))
+	return end == ".zip" || end == ".skill"
 }
 
 func (directoryKind) check(o Origin) error {
@@ -80,15 +87,18 @@ func (f *fetched) openRoot(top string, hold bool) (skills.Root, error) {
 	if err != nil {
 		return skills.Root{}, err
 	}
+	release := f.close
+	f.all, f.close = heldDir{handle}, func() error { return errors.Join(handle.Close(), release()) }
 	part, err := handle.OpenRoot(filepath.FromSlash(f.origin.Path))
-	if err := errors.Join(err, handle.Close()); err != nil {
+	if err != nil {
 		return skills.Root{}, noDirectory(f.origin.Path)
 	}
 	root := skills.Root{Dir: filepath.Join(top, filepath.FromSlash(f.origin.Path))}
 	if f.origin.Path == "." || !hold {
 		return root, part.Close()
 	}
-	f.close = part.Close
+	held := f.close
+	f.close = func() error { return errors.Join(part.Close(), held()) }
 	root.FS, root.Name = heldDir{part}, path.Base(f.origin.Path)
 	return root, nil
 }
@@ -111,6 +121,7 @@ func (f *fetched) zipRoot(place string) (skills.Root, error) {
 	if err != nil {
 		return skills.Root{}, err
 	}
+	f.all = zipTree{pinned}
 	part, err := fs.Sub(pinned, f.origin.Path)
 	if err != nil {
 		return skills.Root{}, err
@@ -121,6 +132,18 @@ func (f *fetched) zipRoot(place string) (skills.Root, error) {
 	return skills.Root{Dir: place, FS: part, Name: path.Base(path.Join(f.base, f.origin.Path))}, nil
 }
 
+// zipTree is all of an archive.
+type zipTree struct{ fs.FS }
+
+// Lstat returns the facts about a file, a directory or a link.
+func (t zipTree) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(t.FS, name) }
+
+// ReadLink returns the text of a link.
+func (t zipTree) ReadLink(name string) (string, error) { return fs.ReadLink(t.FS, name) }
+
+// ReadDir lists a directory.
+func (t zipTree) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(t.FS, name) }
+
 // heldDir is a directory that is held open, so that renaming it or replacing it has no effect. No link leads
 // out of it, and opening a named pipe does not block.
 type heldDir struct{ root *os.Root }
@@ -129,6 +152,17 @@ func (h heldDir) Open(name string) (fs.File, error) { return h.open(name, 0) }
 
 func (h heldDir) open(name string, flag int) (*os.File, error) {
 	return h.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|fsys.NonBlock|flag, 0)
+}
+
+// Lstat returns the facts about a file, a directory or a link.
+func (h heldDir) Lstat(name string) (fs.FileInfo, error) {
+	return h.root.Lstat(filepath.FromSlash(name))
+}
+
+// ReadLink returns the text of a link.
+func (h heldDir) ReadLink(name string) (string, error) {
+	text, err := h.root.Readlink(filepath.FromSlash(name))
+	return filepath.ToSlash(text), err
 }
 
 func (h heldDir) Stat(name string) (fs.FileInfo, error) { return h.root.Stat(filepath.FromSlash(name)) }

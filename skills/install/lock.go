@@ -52,7 +52,10 @@ type Version struct {
 	InstalledAt time.Time     `json:"installedAt" yaml:"installedAt"`
 	Plugin      *PluginFacts  `json:"plugin,omitempty" yaml:"plugin,omitempty"`
 	Files       LockFiles     `json:"files" yaml:"files"`
-	Assessment  `yaml:",inline"`
+	// Taken are the files from elsewhere in the source, with their paths there: those that links of the skill
+	// lead to, and those of its plugin that it names.
+	Taken      TakenFiles `json:"taken,omitempty" yaml:"taken,omitempty"`
+	Assessment `yaml:",inline"`
 }
 
 // LockFiles are the files of a skill, sorted by Path. Only Path and Digest are set.
@@ -67,8 +70,10 @@ type Entry struct {
 	Tree        digest.Digest `json:"tree" yaml:"tree"`
 	InstalledAt time.Time     `json:"installedAt" yaml:"installedAt"`
 	// Plugin is the plugin that the skill is a part of; nil for none.
-	Plugin     *PluginFacts `json:"plugin,omitempty" yaml:"plugin,omitempty"`
-	Files      LockFiles    `json:"files" yaml:"files"`
+	Plugin *PluginFacts `json:"plugin,omitempty" yaml:"plugin,omitempty"`
+	Files  LockFiles    `json:"files" yaml:"files"`
+	// Taken is as in Version.
+	Taken      TakenFiles `json:"taken,omitempty" yaml:"taken,omitempty"`
 	Assessment `yaml:",inline"`
 	// Previous is the version that Rollback returns to.
 	Previous *Version `json:"previous,omitempty" yaml:"previous,omitempty"`
@@ -77,7 +82,7 @@ type Entry struct {
 // version returns the current version of an entry.
 func (e *Entry) version() *Version {
 	return &Version{Commit: e.Origin.Commit, Digest: e.Origin.Digest, Tree: e.Tree,
-		InstalledAt: e.InstalledAt, Plugin: e.Plugin, Files: e.Files, Assessment: e.Assessment}
+		InstalledAt: e.InstalledAt, Plugin: e.Plugin, Files: e.Files, Taken: e.Taken, Assessment: e.Assessment}
 }
 
 // with returns the entry with another version; its current version becomes the earlier one.
@@ -88,7 +93,7 @@ func (e *Entry) with(v *Version) *Entry {
 	}
 	changed.Origin.Commit, changed.Origin.Digest = v.Commit, v.Digest
 	changed.Tree, changed.InstalledAt, changed.Files = v.Tree, v.InstalledAt, v.Files
-	changed.Plugin, changed.Assessment = v.Plugin, v.Assessment
+	changed.Plugin, changed.Taken, changed.Assessment = v.Plugin, v.Taken, v.Assessment
 	changed.setPrevious(e.version(), e.Origin)
 	return &changed
 }
@@ -356,7 +361,7 @@ func (v *Version) check() error {
 	if v.Tree.Validate() != nil || store.TreeDigest(v.Files) != v.Tree {
 		return errors.New("tree: is not the digest of the files")
 	}
-	return cmp.Or(v.Plugin.check(), v.Assessment.check())
+	return cmp.Or(v.Plugin.check(), v.Taken.check(v.Files), v.Assessment.check())
 }
 
 // lockFiles returns the files of a stored tree in the form of the lock file.

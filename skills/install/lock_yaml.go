@@ -30,13 +30,13 @@ const lockHead = "# Written by skillsd install. `skillsd doctor` compares the in
 var lockKeys = map[string][]string{
 	"": {"version", "skills"},
 	".skills": {"name", "tier", "enabled", "origin", "tree", "installedAt", "plugin?",
-		"files", "verdict?", "why?", "accepted?", "previous?"},
+		"files", "taken?", "verdict?", "why?", "accepted?", "previous?"},
 
 	".skills.origin": {"kind", "source", "ref?", "commit?", "digest?", "subdir?", "path", "signer?",
 		"identity?"},
 	".skills.plugin": {"name", "version?", "license?"},
 	".skills.previous": {"origin?", "commit?", "digest?", "tree", "installedAt", "plugin?", "files",
-		"verdict?", "why?", "accepted?"},
+		"taken?", "verdict?", "why?", "accepted?"},
 	".skills.previous.plugin": {"name", "version?", "license?"},
 	".skills.previous.origin": {"kind", "source", "ref?", "subdir?", "path", "signer?", "identity?"},
 }
@@ -94,12 +94,30 @@ func quote(n *yaml.Node) {
 func (files LockFiles) MarshalYAML() (any, error) {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for _, f := range files {
-		for _, text := range []string{f.Path, f.Digest.String()} {
-			n.Content = append(n.Content,
-				&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: text})
-		}
+		n.Content = append(n.Content, quoted(f.Path), quoted(f.Digest.String()))
 	}
 	return n, nil
+}
+
+// MarshalYAML writes the files as a mapping of paths to paths.
+func (taken TakenFiles) MarshalYAML() (any, error) {
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	for _, t := range taken {
+		n.Content = append(n.Content, quoted(t.Path), quoted(t.From))
+	}
+	return n, nil
+}
+
+// UnmarshalYAML reads the output of MarshalYAML, in the order of the text, as that of LockFiles does.
+func (taken *TakenFiles) UnmarshalYAML(n *yaml.Node) error {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		*taken = append(*taken, TakenFile{n.Content[i].Value, n.Content[i+1].Value})
+	}
+	return nil
+}
+
+func quoted(text string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: text}
 }
 
 // UnmarshalYAML reads the output of MarshalYAML, in the order of the text. The decoder for maps is not used,
@@ -190,7 +208,7 @@ func checkLockNode(n *yaml.Node, place string) error {
 	plain := func(n *yaml.Node, kind yaml.Kind) bool { return n.Kind == kind && n.Anchor == "" }
 	what := ""
 	switch {
-	case isMapping || name == "files":
+	case isMapping || name == "files" || name == "taken":
 		if !plain(n, yaml.MappingNode) {
 			what = "is not a mapping"
 		}
@@ -207,10 +225,10 @@ func checkLockNode(n *yaml.Node, place string) error {
 	if what != "" {
 		return at(n, errors.New(strings.TrimPrefix(name+": "+what, ": ")))
 	}
-	// The keys of files are paths, so each is checked like a value.
-	if name == "files" {
+	// The keys are paths, so each is checked like a value.
+	if name == "files" || name == "taken" {
 		for _, c := range n.Content {
-			if err := checkLockNode(c, place+".path or digest"); err != nil {
+			if err := checkLockNode(c, place+".path or value"); err != nil {
 				return err
 			}
 		}

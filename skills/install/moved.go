@@ -58,11 +58,11 @@ func (f *fetched) moved(ctx context.Context, e *Entry) (*MovedError, error) {
 		if c.skill == nil {
 			continue
 		}
-		index, err := c.skill.Index(ctx)
+		files, err := f.contents(ctx, c.skill, c.plugin, e.Origin.Signer != "")
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.path, err)
 		}
-		if index.TreeDigest == e.Tree && (found.To == "" || rank(c.path) < rank(found.To)) {
+		if files.tree == e.Tree && (found.To == "" || rank(c.path) < rank(found.To)) {
 			found.To, found.Same = c.path, true
 		}
 		if strings.HasPrefix(c.path, at+"/") {

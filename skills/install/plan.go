@@ -50,6 +50,8 @@ type Plan struct {
 	servers map[string]*listing         // MCP servers, by Source
 	present []candidate                 // requested skills that are installed already
 
+	elsewhere []*contents // of the skills that it stores
+
 	batch *store.Batch // the trees that it stores and the copies to serve
 }
 
@@ -470,15 +472,15 @@ func (p *Plan) room(dir, name string) (string, error) {
 // placed returns the staged directory of a skill, relative to the state directory.
 func (p *Plan) placed(name string) string { return p.dir + "/place/" + name }
 
-// ready stores a skill and stages it under a name. own is a directory below the state directory with the
-// files of this skill alone, or ""; ready may move it. It returns diagnostics for files of the source that
-// are not installed.
+// ready stores the contents of a skill and stages them under a name. own is a directory below the state
+// directory with the files of this skill alone, or ""; ready may move it. It returns diagnostics for files of
+// the source that are not installed.
 //
 // Errors: the errors of [skills.Skill.Stage]; an error for a skill with too many files.
 func (p *Plan) ready(
-	ctx context.Context, sk *skills.Skill, index *skills.Index, name, own string,
+	ctx context.Context, from *fetched, c *contents, name, own string,
 ) (v *Version, left []skills.Diagnostic, err error) {
-	for _, d := range index.Diagnostics {
+	for _, d := range c.left {
 		switch d.Code {
 		case skills.CodeResourceCount:
 			// The files that are left out would depend on chance.
@@ -488,15 +490,19 @@ func (p *Plan) ready(
 			left = append(left, d)
 		}
 	}
-	tree, err := p.store(ctx, sk)
+	tree, err := p.store(ctx, from, c)
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(c.more) > 0 {
+		own = ""
 	}
 	if err := p.place(ctx, name, tree, own); err != nil {
 		return nil, nil, err
 	}
 	installedAt := time.Now().UTC().Truncate(time.Second)
-	return &Version{Tree: tree.Digest, InstalledAt: installedAt, Files: lockFiles(tree.Files)}, left, nil
+	return &Version{Tree: tree.Digest, InstalledAt: installedAt, Files: lockFiles(tree.Files),
+		Taken: c.locked()}, left, nil
 }
 
 // scan scans a directory of the plan as it will be served.
@@ -506,12 +512,12 @@ func (p *Plan) scan(ctx context.Context, name string) (*skills.Snapshot, error) 
 		&skills.ScanOptions{MaxDirs: maxSourceDirs, StrictRoots: true})
 }
 
-// store stores a skill.
-func (p *Plan) store(ctx context.Context, sk *skills.Skill) (*store.Tree, error) {
-	if err := p.i.before("store " + sk.Path); err != nil {
+// store stores the contents of a skill.
+func (p *Plan) store(ctx context.Context, from *fetched, c *contents) (*store.Tree, error) {
+	if err := p.i.before("store " + c.skill.Path); err != nil {
 		return nil, err
 	}
-	return sk.Stage(ctx, p.batch)
+	return c.stage(ctx, from, p.batch)
 }
 
 // place stages a stored tree under a name. It moves the directory own there if that has exactly these files.

@@ -1,15 +1,12 @@
 package install
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
-	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/source/plugin"
 )
 
@@ -55,20 +52,6 @@ func factsOf(p *plugin.Plugin) *PluginFacts {
 	return &PluginFacts{Name: p.Name, Version: p.Version, License: p.License}
 }
 
-// pluginsOf reads what the part of a source that is scanned declares about plugins. Links in it do not lead
-// out of it.
-func pluginsOf(root skills.Root) (*plugin.Source, error) {
-	if root.FS != nil {
-		return plugin.Read(root.FS), nil
-	}
-	dir, err := os.OpenRoot(root.Dir)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	return plugin.Read(dir.FS()), nil
-}
-
 // ofPlugin returns the candidates of the plugin with a name, or all if the name is empty.
 func (f *fetched) ofPlugin(name string, all []candidate) ([]candidate, error) {
 	if name == "" {
@@ -91,10 +74,14 @@ func namesOf(plugins []*plugin.Plugin) string {
 	return listed(names, "none")
 }
 
+// isBelow reports whether a path of a source is dir or below it.
+func isBelow(dir, at string) bool { return dir == "." || at == dir || strings.HasPrefix(at, dir+"/") }
+
 // without describes a source without skills.
 func (f *fetched) without() string {
 	for _, p := range f.plugins.Plugins {
-		if len(p.Others) > 0 {
+		isHere := isBelow(f.origin.Path, p.Dir) || isBelow(p.Dir, f.origin.Path)
+		if isHere && len(p.Others) > 0 {
 			return fmt.Sprintf("it is a %s, with %s", p.Kind, strings.Join(p.Others, ", "))
 		}
 	}
@@ -162,6 +149,9 @@ type PluginRow struct {
 // pluginRows describes the plugins of a source.
 func (f *fetched) pluginRows(all []candidate) (rows []PluginRow) {
 	for _, p := range f.plugins.Plugins {
+		if f.origin.Path != "." && p.Remote.Source != "" {
+			continue
+		}
 		row := PluginRow{Name: p.Name, Description: p.Description, Remote: p.Remote.Source}
 		for _, c := range all {
 			if c.plugin == p && c.skill != nil {
@@ -184,42 +174,4 @@ func (f *fetched) pluginFacts(at string, known *PluginFacts) *PluginFacts {
 		}
 	}
 	return known
-}
-
-// maxPluginText is the maximum size of a file that is searched for uses of the plugin, in bytes.
-const maxPluginText = 1 << 20
-
-// usesPlugin notes the chosen skills with a text or a script that names the directory of its plugin: the
-// variable is not set here, and files of the plugin outside of the skill are not installed.
-func (p *Plan) usesPlugin(ctx context.Context, chosen []candidate) error {
-	var found []string
-	for _, c := range chosen {
-		if c.plugin == nil {
-			continue
-		}
-		index, err := c.skill.Index(ctx)
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.path, err)
-		}
-		for _, file := range index.Files {
-			r := index.Resource(file.Path)
-			isText := file.Path == c.skill.File || r != nil && r.Script != nil
-			if !isText || file.Size > maxPluginText {
-				continue
-			}
-			content, err := c.skill.Read(ctx, file.Path, maxPluginText)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.path, err)
-			}
-			if bytes.Contains(content.Data, []byte("PLUGIN_ROOT")) {
-				found = append(found, c.path+"/"+file.Path)
-			}
-		}
-	}
-	if len(found) == 0 {
-		return nil
-	}
-	p.notef("the directory of the plugin (CLAUDE_PLUGIN_ROOT) is not installed, only the files of each "+
-		"skill are; it is used in %s", listed(found, ""))
-	return nil
 }

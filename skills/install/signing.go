@@ -85,19 +85,20 @@ func (e *unverifiedError) refused(i *Installer, from Origin) error {
 	return nil
 }
 
-// signer returns the signer of a skill, or "" if it is unsigned, and the identity if the signer is one.
+// signer returns the signer of a skill, or "" if it is unsigned, and the identity if the signer is one. The
+// contents are those without files of a plugin.
 //
 // Errors: *SourceError if a required signature is missing or invalid; *unverifiedError if no signature is
 // required and none of those present verifies; errors of ctx.
 func (f *fetched) signer(
-	ctx context.Context, sk *skills.Skill, index *skills.Index, access Access,
+	ctx context.Context, c *contents, access Access,
 ) (by signed.Signer, identity string, err error) {
 	signers, must := access.signers(f.origin)
 	if f.vouched || len(signers) == 0 {
 		return f.origin.Signer, f.origin.Identity, nil
 	}
 	files := map[string]digest.Digest{}
-	for _, file := range index.Files {
+	for _, file := range c.files() {
 		files[file.Path] = file.Digest
 	}
 	// A bundle in the skill itself signs the digests of its files.
@@ -112,7 +113,10 @@ func (f *fetched) signer(
 		return "", "", nil
 	}
 	name := signed.DirectoryNames[at]
-	bundle, err := sk.Read(ctx, name, signed.MaxBundle)
+	if c.from[name] != "" {
+		return "", "", fmt.Errorf("%s: is a link out of the skill", name)
+	}
+	bundle, err := c.skill.Read(ctx, name, signed.MaxBundle)
 	if err != nil {
 		return "", "", err
 	}

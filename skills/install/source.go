@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ type fetched struct {
 	digests  map[string]digest.Digest // digests of the fetched parts, by path
 	own      string                   // directory with the parts, used by this plan alone
 	plugins  *plugin.Source           // what the source declares about plugins
+	all      sourceTree               // all of the source, also outside of the scanned directory
+	done     completions              // of its skills
 	vouched  bool                     // the signature of the whole source was verified
 	unsigned error                    // why no signature of the whole was verified
 	close    func() error             // releases it; its skills can no longer be read
@@ -54,10 +57,7 @@ func (p *Plan) fetch(ctx context.Context, origin Origin, access Access) (_ *fetc
 	if err != nil {
 		return nil, err
 	}
-	f.plugins, err = pluginsOf(root)
-	if err != nil {
-		return nil, err
-	}
+	f.plugins = plugin.Read(f.all)
 	p.i.progress("skills looked for", 0, 0)
 	root.Tier = skills.LeastTrusted()
 	f.snapshot, err = skills.Scan(ctx, []skills.Root{root},
@@ -97,13 +97,16 @@ func (f *fetched) ownDir(at string) string {
 	return ""
 }
 
+// digestOf returns the digest of the skill at a path, if each skill is fetched by itself, else of the source.
+func (f *fetched) digestOf(at string) digest.Digest { return cmp.Or(f.digests[at], f.origin.Digest) }
+
 // candidates returns the skills of a source that are not nested in another, by path, and those that do not
 // load.
 func (f *fetched) candidates() []candidate {
 	var all []candidate
 	for _, sk := range slices.Concat(f.snapshot.Skills, f.snapshot.Withheld) {
 		all = append(all, candidate{path: path.Join(f.origin.Path, sk.Dir), skill: sk,
-			plugin: f.plugins.Of(sk.Dir)})
+			plugin: f.plugins.Of(path.Join(f.origin.Path, sk.Dir))})
 	}
 	for _, d := range f.snapshot.Diagnostics {
 		if d.Severity == skills.Error && isSkillFile(d.Path) {
@@ -132,17 +135,17 @@ func (f *fetched) candidates() []candidate {
 }
 
 // find returns the skill at a path of the source.
-func (f *fetched) find(at string) (*skills.Skill, error) {
+func (f *fetched) find(at string) (candidate, error) {
 	for _, c := range f.candidates() {
 		if c.path != at {
 			continue
 		}
 		if c.skill == nil {
-			return nil, errors.New(c.err)
+			return c, errors.New(c.err)
 		}
-		return c.skill, nil
+		return c, nil
 	}
-	return nil, &absentError{at}
+	return candidate{}, &absentError{at}
 }
 
 // absentError reports a path at which a source has no skill.

@@ -243,22 +243,30 @@ func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Ori
 	if err != nil {
 		return nil, err
 	}
-	sk, err := from.find(origin.Path)
+	there, err := from.find(origin.Path)
 	if err != nil {
 		return nil, err
 	}
-	index, err := sk.Index(ctx)
+	files, err := from.linked(ctx, there.skill)
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := from.signer(ctx, sk, index, a.access); err != nil {
+	by, _, err := from.signer(ctx, files, a.access)
+	if err != nil {
 		return nil, err
+	}
+	// An entry of an earlier version may be without the files of the plugin.
+	if files.tree != want {
+		files, err = from.contents(ctx, there.skill, there.plugin, by != "")
+		if err != nil {
+			return nil, err
+		}
 	}
 	// A directory or an archive has no commit, so it may have changed since the entry was written.
-	if index.TreeDigest != want {
+	if files.tree != want {
 		return nil, refuse("bring the source back, or `skillsd remove` and install it anew",
 			"%s does not match the lock file: tree %.19s, want %.19s",
-			origin.Source, index.TreeDigest, want)
+			origin.Source, files.tree, want)
 	}
-	return a.plan.store(ctx, sk)
+	return a.plan.store(ctx, from, files)
 }

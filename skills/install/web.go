@@ -23,7 +23,7 @@ import (
 const maxDownload = 1 << 30
 
 // archiveEnds are the extensions of archives on web servers.
-var archiveEnds = []string{".zip", ".tar.gz", ".tgz", ".tar"}
+var archiveEnds = []string{".zip", ".skill", ".tar.gz", ".tgz", ".tar"}
 
 // isArchive reports whether a URL is the URL of an archive. Git repositories are not named like this in
 // practice.
@@ -126,7 +126,7 @@ func (urlKind) fetch(
 	if err != nil {
 		return root, err
 	}
-	if end == ".zip" {
+	if isZip(home.Path) {
 		return f.zipRoot(p.path(name + "/archive"))
 	}
 	if err := p.untar(dir+"/archive", dir+"/files", got.Size); err != nil {

@@ -30,6 +30,7 @@ var keptNames = []string{
 	"RES_OPTIONS", "TZDIR", "CLASSPATH",
 	"OPENSSL_CONF", "OPENSSL_CONF_INCLUDE", "OPENSSL_ENGINES", "OPENSSL_MODULES",
 	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "FTP_PROXY", "AGENT_BROWSER_CDP",
+	"PLUGIN_ROOT", "PLUGIN_DATA", "CLAUDE_PLUGIN_ROOT", "CLAUDE_PLUGIN_DATA",
 }
 
 // openNames are exceptions from keptPrefixes, without effect outside of scripts.

@@ -17,7 +17,8 @@ func TestCheckVariable(t *testing.T) {
 		"PYTHONPATH", "PYTHONSTARTUP", "PYTHONANYTHING", "NODE_OPTIONS", "NODE_PATH", "NODE_TLS_REJECT_UNAUTHORIZED", "DENO_DIR", "npm_config_prefix",
 		"BASH_ENV", "BASH_FUNC_ls", "BASH_XTRACEFD", "ENV", "SHELLOPTS", "BASHOPTS", "IFS", "PS4", "PROMPT_COMMAND", "CDPATH", "PATH", "Path", "HOME", "TMPDIR",
 		"PERL5OPT", "RUBYOPT", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "OPENSSL_CONF", "GCONV_PATH", "HOSTALIASES", "LOCALDOMAIN", "LANG",
-		"HTTP_PROXY", "https_proxy", "no_proxy", "SKILL_NAME", "SKILL_DIR", "CF_HARNESS_RUN_ID", "SKILLSD_TOKEN", "AGENT_BROWSER_CDP"} {
+		"HTTP_PROXY", "https_proxy", "no_proxy", "SKILL_NAME", "SKILL_DIR", "CF_HARNESS_RUN_ID", "SKILLSD_TOKEN", "AGENT_BROWSER_CDP",
+		"PLUGIN_ROOT", "claude_plugin_data"} {
 		if CheckVariable(name) == nil {
 			t.Errorf("CheckVariable(%q) lets it through", name)
 		}

@@ -120,8 +120,8 @@ func heap() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// TestMemory holds the index to its size.
-func TestMemory(t *testing.T) {
+// TestIndexMemory holds the index to its size.
+func TestIndexMemory(t *testing.T) {
 	const most = 4_096 // bytes a skill
 	all := generated(5_000)
 	sizes := []int64{held(all) / int64(len(all)), held(all) / int64(len(all))}

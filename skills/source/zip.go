@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -104,10 +105,13 @@ func (z *Zip) current() (*pinned, error) {
 	}
 	fresh := &pinned{file: file, info: info}
 	fresh.digest = sync.OnceValues(fresh.hash)
-	fresh.reader, err = archive.Zip(file, info.Size())
+	fresh.reader, err = archive.ZipWithLinks(file, info.Size())
 	if err != nil {
 		return nil, errors.Join(bare(err), file.Close())
 	}
+	fresh.links = slices.ContainsFunc(fresh.reader.File, func(f *zip.File) bool {
+		return f.Mode()&fs.ModeSymlink != 0
+	})
 	err = fresh.unchanged()
 	if err != nil {
 		return nil, errors.Join(bare(err), file.Close())
@@ -133,6 +137,7 @@ type pinned struct {
 	info   fs.FileInfo // of file when it was read
 	reader *zip.Reader
 
+	links   bool        // it has symbolic links
 	suspect atomic.Bool // a read failed: the next call checks the archive again
 	digest  func() (string, error)
 }
@@ -162,12 +167,20 @@ func (a *pinned) unchanged() error {
 	return nil
 }
 
-// Open opens a file or a directory.
+// Open opens a file or a directory. Links are followed within the archive.
 func (a *pinned) Open(name string) (fs.File, error) {
 	if err := a.unchanged(); err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: bare(err)}
 	}
-	opened, err := a.reader.Open(name)
+	at := name
+	if a.links && fs.ValidPath(name) {
+		real, _, err := Resolve(a, name)
+		if err != nil {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+		}
+		at = real
+	}
+	opened, err := a.reader.Open(at)
 	a.doubt(err)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: bare(err)}
@@ -176,6 +189,34 @@ func (a *pinned) Open(name string) (fs.File, error) {
 		return opened, nil
 	}
 	return &file{File: opened, archive: a, name: name}, nil
+}
+
+// Lstat returns the facts about a file, a directory or a link.
+func (a *pinned) Lstat(name string) (fs.FileInfo, error) {
+	opened, err := a.reader.Open(name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "lstat", Path: name, Err: bare(err)}
+	}
+	info, err := opened.Stat()
+	return info, errors.Join(err, opened.Close())
+}
+
+// ReadLink returns the text of a link.
+func (a *pinned) ReadLink(name string) (string, error) {
+	info, err := a.Lstat(name)
+	if err == nil && info.Mode()&fs.ModeSymlink == 0 {
+		err = &fs.PathError{Op: "readlink", Path: name, Err: fs.ErrInvalid}
+	}
+	if err != nil {
+		return "", err
+	}
+	opened, err := a.reader.Open(name)
+	if err != nil {
+		return "", &fs.PathError{Op: "readlink", Path: name, Err: bare(err)}
+	}
+	// ZipWithLinks has read it, so it is short.
+	text, err := io.ReadAll(opened)
+	return string(text), errors.Join(err, opened.Close())
 }
 
 // doubt makes the next call check the archive again after an error that its bytes may have caused.

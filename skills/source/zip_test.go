@@ -346,3 +346,32 @@ func TestZipReadersAndReplacements(t *testing.T) {
 	stop()
 	readers.Wait()
 }
+
+// A link in an archive is the file of the archive that it leads to, also over a directory. A link to nothing, or
+// to a directory, is left out.
+func TestZipLinks(t *testing.T) {
+	t.Parallel()
+	link := func(name, target string) entry {
+		e := file(name, target)
+		e.SetMode(fs.ModeSymlink | 0o777)
+		return e
+	}
+	z, _ := open(t, pack(t, file("demo/SKILL.md", skill), file("shared/a.md", "A."), link("demo/a.md", "../other/a.md"),
+		link("other", "shared"), link("demo/none.md", "../shared/none.md"), link("demo/loop", "loop"),
+		link("demo/all", "../shared")))
+	pinned, err := z.Pin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := fs.ReadFile(pinned, "other/a.md"); err != nil || string(text) != "A." {
+		t.Errorf("other/a.md = %q, %v", text, err)
+	}
+	sk := scan(t, skills.Root{Dir: z.Origin(), FS: z}).Skills[0]
+	if x := index(t, sk); len(x.Files) != 2 || len(x.Diagnostics) != 3 {
+		t.Errorf("files = %v, diagnostics = %v", x.Files, x.Diagnostics)
+	}
+	got, err := sk.Read(t.Context(), "a.md", 100)
+	if err != nil || string(got.Data) != "A." {
+		t.Errorf("a.md = %+v, %v", got, err)
+	}
+}

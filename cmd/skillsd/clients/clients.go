@@ -112,10 +112,13 @@ type Client struct {
 	// Untried reports whether the entry only follows the client's documentation, without a test that starts
 	// the client.
 	Untried bool
+	// Developer reports whether it is a tool for developers of servers.
+	Developer bool
 	// Note is shown to its users at setup; may be empty.
 	Note string
 
 	program  string             // its command; empty: edit its file
+	started  string             // the command that starts it, if program is empty
 	servers  string             // key of its file with all servers
 	toml     bool               // its file is TOML, else JSON
 	http     string             // its word for the type of a server at a URL; may be empty
@@ -174,6 +177,29 @@ func WithSkills() (names []string) {
 		}
 	}
 	return names
+}
+
+// Found reports whether the client is on this machine: its program is in PATH or, if that is not needed to
+// connect it, its file exists. Clients whose entry must be pasted, and tools for developers of servers, are
+// not looked for.
+func (c *Client) Found(env func(string) (string, bool), look func(program string) (string, error)) bool {
+	if c.Pasted || c.Developer {
+		return false
+	}
+	for _, program := range []string{c.program, c.started} {
+		if program == "" {
+			continue
+		}
+		if _, err := look(program); err == nil {
+			return true
+		}
+	}
+	path, err := c.path(env, "")
+	if c.program != "" || err != nil {
+		return false
+	}
+	_, err = os.Stat(path)
+	return err == nil
 }
 
 // OwnSkills returns the directories of skills that the client itself loads, whether or not they exist. There
@@ -272,7 +298,8 @@ func codex() *Client {
 // gemini offers tools of an untrusted server only in a run with a terminal (not gemini -p).
 func gemini() *Client {
 	return &Client{
-		Name: "gemini", Title: "Gemini CLI", Asks: No, InProject: true, TokenEnv: true, Trust: true,
+		Name: "gemini", Title: "Gemini CLI", started: "gemini", Asks: No,
+		InProject: true, TokenEnv: true, Trust: true,
 		Expands: []string{"$"},
 		Note: "Gemini CLI ended for individual accounts on 2026-06-18; " +
 			"see also: skillsd setup antigravity",
@@ -288,7 +315,7 @@ func gemini() *Client {
 
 func opencode() *Client {
 	return &Client{
-		Name: "opencode", Title: "OpenCode", Asks: No, InProject: true, TokenEnv: true,
+		Name: "opencode", Title: "OpenCode", started: "opencode", Asks: No, InProject: true, TokenEnv: true,
 		Expands: []string{"{env:", "{file:"},
 		servers: "mcp", http: "remote", stdio: "local", oneList: true, comments: true, variable: "{env:%s}",
 		skills: []string{".agents/skills", ".claude/skills", ".opencode/skill", ".opencode/skills",
@@ -309,7 +336,8 @@ func opencode() *Client {
 
 func cursor() *Client {
 	return &Client{
-		Name: "cursor", Title: "Cursor", Asks: Yes, TokenEnv: true, Expands: []string{"${"},
+		Name: "cursor", Title: "Cursor", started: "cursor", Asks: Yes, TokenEnv: true,
+		Expands: []string{"${"},
 		servers: "mcpServers", http: "http", stdio: "stdio", comments: true, variable: "${env:%s}",
 		skills: []string{".agents/skills", ".claude/skills", ".codex/skills", ".cursor/skills",
 			"~/.agents/skills", "~/.claude/skills", "~/.codex/skills", "~/.cursor/skills"},
@@ -322,7 +350,7 @@ func cursor() *Client {
 
 func vscode() *Client {
 	return &Client{
-		Name: "vscode", Title: "VS Code", Asks: Yes, TokenEnv: true, Expands: []string{"${"},
+		Name: "vscode", Title: "VS Code", started: "code", Asks: Yes, TokenEnv: true, Expands: []string{"${"},
 		servers: "servers", http: "http", stdio: "stdio", comments: true, variable: "${env:%s}",
 		skills: []string{".agents/skills", ".claude/skills", ".github/skills",
 			"~/.agents/skills", "~/.claude/skills", "~/.copilot/skills"},
@@ -336,7 +364,8 @@ func vscode() *Client {
 // inspector has no command that changes its catalog; the command shown uses the server without an entry.
 func inspector() *Client {
 	return &Client{
-		Name: "inspector", Title: "MCP Inspector", Asks: Yes, servers: "mcpServers", http: "streamable-http",
+		Name: "inspector", Title: "MCP Inspector", Asks: Yes, Developer: true,
+		servers: "mcpServers", http: "streamable-http",
 		stdio:    "stdio",
 		variable: "${%s}",
 		path: func(env environment, _ string) (string, error) {
@@ -359,7 +388,7 @@ func inspector() *Client {
 // copilot is the command line client of GitHub Copilot. It offers its model only tools that its entry names.
 func copilot() *Client {
 	return &Client{
-		Name: "copilot", Title: "Copilot CLI", Asks: Yes, Batch: "copilot -p",
+		Name: "copilot", Title: "Copilot CLI", started: "copilot", Asks: Yes, Batch: "copilot -p",
 		InProject: true, TokenEnv: true, Expands: []string{"${"}, variable: "${%s}",
 		servers: "mcpServers", http: "http", stdio: "local", more: map[string]any{"tools": []any{"*"}},
 		skills: []string{".github/skills", ".agents/skills", ".claude/skills", "~/.copilot/skills",
@@ -375,7 +404,8 @@ func copilot() *Client {
 // alwaysLoadTools.
 func qwen() *Client {
 	return &Client{
-		Name: "qwen", Title: "Qwen Code", Asks: No, InProject: true, TokenEnv: true, Trust: true,
+		Name: "qwen", Title: "Qwen Code", started: "qwen", Asks: No,
+		InProject: true, TokenEnv: true, Trust: true,
 		Expands: []string{"$"}, servers: "mcpServers", url: "httpUrl", comments: true, variable: "${%s}",
 		more:   map[string]any{"alwaysLoadTools": true},
 		skills: []string{".qwen/skills", "~/.qwen/skills"},

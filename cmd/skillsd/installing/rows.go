@@ -29,6 +29,9 @@ func Mark(rows []report.SkillRow, lock *install.Lock, state string) {
 		default:
 			row.Origin = report.OriginText(e)
 		}
+		if e != nil && inside == "" {
+			row.Taken = e.Taken
+		}
 	}
 }
 
@@ -41,7 +44,7 @@ func WithInstalled(rows []report.SkillRow, lock *install.Lock) []report.SkillRow
 		state, reason := NotServed(e)
 		row := report.EmptyRow(e.Name, e.Name, state)
 		row.Tier, row.Origin, row.TreeDigest = e.Tier.String(), report.OriginText(e), e.Tree
-		row.Reasons = []string{reason}
+		row.Reasons, row.Taken = []string{reason}, e.Taken
 		row.LastModified = e.InstalledAt.UTC().Format(time.RFC3339)
 		for _, f := range e.Files {
 			if !strings.EqualFold(f.Path, "SKILL.md") {

@@ -240,12 +240,15 @@ func (r *SkillRow) hintAllow() string {
 		return "no script can be allowed under this name; `skillsd remove` it and install it with --name, " +
 			"in letters that can be seen, without :, *, ? and ["
 	}
-	runs := func(s ScriptRow) bool { return s.Runtime != "" }
-	if at := slices.IndexFunc(r.Scripts, runs); at >= 0 {
-		return "no script runs until you allow it:\n  skillsd allow " +
-			Printable(ShellLine(r.Path+":"+r.Scripts[at].Path))
+	at := slices.IndexFunc(r.Scripts, func(s ScriptRow) bool { return s.Runtime != "" && s.program })
+	if at < 0 {
+		at = slices.IndexFunc(r.Scripts, func(s ScriptRow) bool { return s.Runtime != "" })
 	}
-	return ""
+	if at < 0 {
+		return ""
+	}
+	return "no script runs until you allow it:\n  skillsd allow " +
+		Printable(ShellLine(r.Path+":"+r.Scripts[at].Path))
 }
 
 // PrintNotes prints the notes about a source, at most MaxListed lines.

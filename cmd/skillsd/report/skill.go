@@ -21,6 +21,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
 	sh "github.com/skillsd/skillsd/skills/script"
 )
@@ -55,7 +56,9 @@ type SkillRow struct {
 	Triggers      json.RawMessage   `json:"triggers,omitempty"`
 	Toolsets      json.RawMessage   `json:"toolsets,omitempty"`
 	Resources     []skills.Resource `json:"resources"`
-	Scripts       []ScriptRow       `json:"scripts"`
+	// Taken are the resources that were installed from elsewhere in the source.
+	Taken   install.TakenFiles `json:"taken,omitempty"`
+	Scripts []ScriptRow        `json:"scripts"`
 	// Code is the code outside scripts/ that an entry could allow, or allows.
 	Code        []ScriptRow  `json:"code,omitempty"`
 	Programs    []string     `json:"programs,omitempty"` // outside scripts/, without an interpreter
@@ -437,6 +440,11 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		scripts = append(scripts, row.Scripts[i].cells())
 	}
 	printList(w, "files", padded(files))
+	var taken [][]string
+	for _, t := range row.Taken {
+		taken = append(taken, []string{gap + Printable(t.Path), "is " + Printable(t.From)})
+	}
+	printList(w, "from elsewhere in its source", padded(taken))
 	printList(w, "scripts", padded(scripts))
 	// Programs first, so that modules do not push them out of the list.
 	outside := slices.Clone(row.Code)

@@ -34,16 +34,13 @@ var marketplaces = []string{".claude-plugin/marketplace.json", ".agents/plugins/
 	".codex-plugin/marketplace.json", ".cursor-plugin/marketplace.json", ".github/plugin/marketplace.json",
 	".plugin/marketplace.json", "marketplace.json"}
 
-// manifests are the files that make a directory a plugin, in order of precedence.
-var manifests = []string{".claude-plugin/plugin.json", "plugin.json", ".plugin/plugin.json",
-	".codex-plugin/plugin.json", ".cursor-plugin/plugin.json", ".github/plugin/plugin.json",
-	"gemini-extension.json"}
-
 // Plugin is one plugin of a source.
 type Plugin struct {
 	Name, Version, License, Description string
 	// Dir is the directory of the plugin in the source; "." for all of it, empty for a remote plugin.
 	Dir string
+	// Manifest is the path of its manifest below Dir; empty if only a marketplace describes it.
+	Manifest string
 	// Skills are the directories of its skills, or above them.
 	Skills []string
 	// Remote is the address of a plugin in another source; empty if it is in this one.
@@ -273,17 +270,18 @@ func (s *Source) plugin(source fs.FS, dir string, entry manifest) *Plugin {
 	if info, err := fs.Stat(source, dir); err != nil || !info.IsDir() {
 		return nil
 	}
-	own, kind := manifest{}, "plugin"
-	for _, file := range manifests {
+	own, kind, from := manifest{}, "plugin", ""
+	for _, file := range skills.PluginManifests {
 		if !s.read(source, path.Join(dir, file), &own) {
 			continue
 		}
 		if file == "gemini-extension.json" {
 			kind = "Gemini extension"
 		}
+		from = file
 		break
 	}
-	p := &Plugin{Dir: dir, Kind: kind, named: entry.Name != "" || own.Name != ""}
+	p := &Plugin{Dir: dir, Manifest: from, Kind: kind, named: entry.Name != "" || own.Name != ""}
 	p.Name = first(entry.Name, own.Name, text(path.Base(dir)))
 	p.Version = first(entry.Version, own.Version)
 	p.License = first(entry.License, own.License)
@@ -395,7 +393,7 @@ func manifestDirs(source fs.FS) (dirs []string) {
 			strings.Count(name, "/") > 2:
 			return fs.SkipDir
 		}
-		if slices.ContainsFunc(manifests, func(file string) bool {
+		if slices.ContainsFunc(skills.PluginManifests, func(file string) bool {
 			info, err := fs.Stat(source, path.Join(name, file))
 			return err == nil && info.Mode().IsRegular()
 		}) {

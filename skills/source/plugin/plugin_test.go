@@ -25,12 +25,13 @@ func TestRead(t *testing.T) {
 		"agent plugin": {
 			files: map[string]string{"plugin.json": `{"name":"acme","version":"1.2.0","license":"MIT"}`, "skills/a/SKILL.md": "",
 				"mcp.json": `{"mcpServers":{"db":{}}}`, "agents/x.md": "", "agents/y.md": "", "hooks/hooks.json": "{}"},
-			want: []*Plugin{{Name: "acme", Version: "1.2.0", License: "MIT", Dir: ".", Skills: []string{"skills"}, Kind: "plugin",
+			want: []*Plugin{{Name: "acme", Version: "1.2.0", License: "MIT", Dir: ".", Manifest: "plugin.json", Skills: []string{"skills"}, Kind: "plugin",
 				Others: []string{"2 agents", "hooks", "1 MCP server"}}},
 		},
 		"skills of a manifest": {
 			files: map[string]string{".claude-plugin/plugin.json": `{"name":"a","skills":["./one","./two/"]}`, "SKILL.md": ""},
-			want:  []*Plugin{{Name: "a", Dir: ".", Skills: []string{"one", "two", "skills", "."}, Kind: "plugin"}},
+			want: []*Plugin{{Name: "a", Dir: ".", Manifest: ".claude-plugin/plugin.json",
+				Skills: []string{"one", "two", "skills", "."}, Kind: "plugin"}},
 		},
 		"a marketplace": {
 			files: map[string]string{".claude-plugin/marketplace.json": `{"name":"m","metadata":{"pluginRoot":"./plugins"},"plugins":[
@@ -39,7 +40,8 @@ func TestRead(t *testing.T) {
 				{"name":"e","source":{"source":"npm","package":"e"}},{"name":"f","source":"../../up"},{"name":"g","source":"./gone"},{"name":"a","source":"./again"}]}`,
 				"plugins/a/plugin.json": `{"name":"other","version":"1","description":"An a.\u0007"}`},
 			want: []*Plugin{
-				{Name: "a", Version: "2", Description: "An a.", Dir: "plugins/a", Skills: []string{"plugins/a/skills"}, Kind: "plugin"},
+				{Name: "a", Version: "2", Description: "An a.", Dir: "plugins/a", Manifest: "plugin.json",
+					Skills: []string{"plugins/a/skills"}, Kind: "plugin"},
 				{Name: "b", Dir: ".", Skills: []string{"x/one"}, Kind: "plugin"},
 				{Name: "c", Kind: "plugin", Remote: Remote{Source: "https://github.com/o/c", Ref: "v1"}},
 				{Name: "d", Kind: "plugin", Remote: Remote{Source: "https://h/r", Dir: "p"}},

@@ -1,0 +1,244 @@
+// Package adopt moves the skills that clients load themselves into the state directory, so that skillsd alone
+// serves them, and moves them back.
+//
+// Every move is in the record, a file of the state directory, before it is made; [Record.Return] therefore
+// finds each directory in one of its two places, also after a crash. A move is a rename: a directory on
+// another file system stays where it is. A record is not safe for concurrent use; the caller holds the lock
+// of its file.
+package adopt
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// maxRecord is the size in bytes above which a record is invalid.
+const maxRecord = 4 << 20
+
+// dirName is the directory of adopted skills below the state directory.
+const dirName = "adopted"
+
+// Skill is a skill that a client loads from a directory of the user's.
+type Skill struct {
+	Dir  string // the client's directory of skills, with links resolved
+	Name string // of its directory there
+	Link bool   // it is a symbolic link to a directory of skills that is searched too
+}
+
+// Find returns the skills in directories, each once, in the order of the directories and then by name. Links
+// that lead elsewhere are left out: what they lead to may be a repository that the user works in.
+func Find(dirs []string) (found []Skill) {
+	var real []string
+	for _, dir := range dirs {
+		dir, err := filepath.EvalSymlinks(dir)
+		if err == nil && !slices.Contains(real, dir) {
+			real = append(real, dir)
+		}
+	}
+	for _, dir := range real {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, entry := range entries {
+			path := filepath.Join(dir, entry.Name())
+			_, err := os.Stat(filepath.Join(path, "SKILL.md"))
+			if err != nil || strings.HasPrefix(entry.Name(), ".") {
+				continue
+			}
+			isLink := entry.Type()&fs.ModeSymlink != 0
+			if isLink {
+				to, err := filepath.EvalSymlinks(path)
+				if err != nil || !slices.Contains(real, filepath.Dir(to)) {
+					continue
+				}
+			}
+			found = append(found, Skill{dir, entry.Name(), isLink})
+		}
+	}
+	return found
+}
+
+// Count returns the number of skills, without the links to others of them.
+func Count(found []Skill) (n int) {
+	for _, skill := range found {
+		if !skill.Link {
+			n++
+		}
+	}
+	return n
+}
+
+// linksSuffix ends the name of the directory for links, beside that of the skills.
+const linksSuffix = "-links"
+
+// IsLink reports whether a link was moved, not a skill.
+func (m Move) IsLink() bool { return strings.HasSuffix(filepath.Dir(m.To), linksSuffix) }
+
+// Move is the move of one directory, or of a link to one.
+type Move struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// Record is what a setup did: the clients that it connected, and the directories that it moved.
+type Record struct {
+	Clients []string `json:"clients"`
+	Moves   []Move   `json:"moves"`
+
+	state string
+}
+
+// File returns the file of the record in a state directory.
+func File(state string) string { return filepath.Join(state, "setup.json") }
+
+// Open reads the record in a state directory; without one it is empty.
+func Open(state string) (*Record, error) {
+	r := &Record{state: state}
+	data, err := fsys.ReadFile(File(state), maxRecord, func(fs.FileInfo) error { return nil })
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the record of the setup: %w", err)
+	}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("%s is not a record of a setup: %w", File(state), err)
+	}
+	return r, nil
+}
+
+// Save writes the record; an empty one is removed.
+func (r *Record) Save() error {
+	if len(r.Clients) == 0 && len(r.Moves) == 0 {
+		err := os.Remove(File(r.state))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return fsys.WriteFile(File(r.state), append(data, '\n'), 0o600)
+}
+
+// Connected adds a client to the record.
+func (r *Record) Connected(client string) error {
+	if slices.Contains(r.Clients, client) {
+		return nil
+	}
+	r.Clients = append(r.Clients, client)
+	return r.Save()
+}
+
+// Take moves skills of one directory into a new directory, and returns it. Skills that cannot be moved stay
+// where they are, and are reported in the error; the others are moved all the same.
+func (r *Record) Take(found []Skill) (dir string, err error) {
+	base := filepath.Join(r.state, dirName)
+	if err := os.MkdirAll(base, 0o700); err != nil {
+		return "", err
+	}
+	for n := 1; ; n++ {
+		dir = filepath.Join(base, strconv.Itoa(n))
+		err := os.Mkdir(dir, 0o700)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+	}
+	// A link must not be installed: it leads to a directory that is moved too.
+	links := dir + linksSuffix
+	for _, skill := range found {
+		to := dir
+		if skill.Link {
+			to = links
+		}
+		move := Move{filepath.Join(skill.Dir, skill.Name), filepath.Join(to, skill.Name)}
+		err = errors.Join(err, r.take(move))
+	}
+	return dir, err
+}
+
+func (r *Record) take(move Move) error {
+	if err := os.MkdirAll(filepath.Dir(move.To), 0o700); err != nil {
+		return err
+	}
+	r.Moves = append(r.Moves, move)
+	if err := r.Save(); err != nil {
+		r.Moves = r.Moves[:len(r.Moves)-1]
+		return err
+	}
+	if err := os.Rename(move.From, move.To); err != nil {
+		r.Moves = r.Moves[:len(r.Moves)-1]
+		return errors.Join(fmt.Errorf("%s stays: %w", move.From, cause(err)), r.Save())
+	}
+	return nil
+}
+
+// Return moves directories back, those for which wanted reports true. A directory stays, and is reported in
+// the error, if something else is in its former place.
+func (r *Record) Return(wanted func(Move) bool) (returned []Move, err error) {
+	var left []Move
+	for _, move := range slices.Backward(r.Moves) {
+		if !wanted(move) {
+			left = append(left, move)
+			continue
+		}
+		moved, wrong := giveBack(move)
+		if wrong != nil {
+			left = append(left, move)
+			err = errors.Join(err, wrong)
+			continue
+		}
+		if moved {
+			returned = append(returned, move)
+		}
+	}
+	slices.Reverse(left)
+	r.Moves = left
+	return returned, errors.Join(err, r.Save())
+}
+
+func giveBack(move Move) (moved bool, err error) {
+	_, err = os.Lstat(move.To)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // it was never moved, or is back already
+	}
+	if err != nil {
+		return false, err
+	}
+	_, err = os.Lstat(move.From)
+	if err == nil {
+		return false, fmt.Errorf("%s is in the way; the skill stays in %s", move.From, move.To)
+	}
+	if err := os.MkdirAll(filepath.Dir(move.From), 0o755); err != nil {
+		return false, err
+	}
+	if err := os.Rename(move.To, move.From); err != nil {
+		return false, fmt.Errorf("%s cannot be moved back: %w", move.To, cause(err))
+	}
+	// The directory that held it is removed with the last one.
+	_ = os.Remove(filepath.Dir(move.To))
+	return true, nil
+}
+
+// cause returns the reason of a failed rename without its two paths.
+func cause(err error) error {
+	if link, ok := errors.AsType[*os.LinkError](err); ok {
+		return link.Err
+	}
+	return err
+}

@@ -1,0 +1,134 @@
+package adopt
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// home makes a home directory with skills of two clients, one of which links to the skills of the other.
+func home(t *testing.T) (dir string, found []Skill) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, name := range []string{".agents/skills/a", ".agents/skills/b", ".claude/skills/c", "src/mine"} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(path, "SKILL.md"), []byte(name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, to := range map[string]string{"a": "../../.agents/skills/a", "mine": "../../src/mine"} {
+		if err := os.Symlink(to, filepath.Join(dir, ".claude", "skills", name)); err != nil {
+			t.Skip("missing capability: symbolic links:", err)
+		}
+	}
+	agents, claude := filepath.Join(dir, ".agents", "skills"), filepath.Join(dir, ".claude", "skills")
+	return dir, Find([]string{claude, agents, claude, filepath.Join(dir, "missing")})
+}
+
+func names(found []Skill) (list []string) {
+	for _, skill := range found {
+		name := filepath.Base(filepath.Dir(skill.Dir)) + "/" + skill.Name
+		if skill.Link {
+			name += " link"
+		}
+		list = append(list, name)
+	}
+	return list
+}
+
+func TestFind(t *testing.T) {
+	_, found := home(t)
+	want := []string{".claude/a link", ".claude/c", ".agents/a", ".agents/b"}
+	if got := names(found); !slices.Equal(got, want) {
+		t.Errorf("found %q, want %q", got, want)
+	}
+}
+
+// Whatever was taken comes back to its place, links too, also from a record that another process reads.
+func TestTakeAndReturn(t *testing.T) {
+	dir, found := home(t)
+	state := filepath.Join(dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := r.Take(found[:2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(taken)
+	if err != nil || len(entries) != 1 || entries[0].Name() != "c" {
+		t.Fatalf("the directory to install has %v, %v; a link must not be in it", entries, err)
+	}
+	if _, err := r.Take(found[2:]); err != nil {
+		t.Fatal(err)
+	}
+	if left := Find([]string{filepath.Join(dir, ".claude", "skills"), filepath.Join(dir, ".agents", "skills")}); left != nil {
+		t.Fatalf("left: %q", names(left))
+	}
+
+	// A new skill in the place of one that was moved is kept.
+	inTheWay := filepath.Join(dir, ".agents", "skills", "b")
+	if err := os.Mkdir(inTheWay, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r, err = Open(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	returned, err := r.Return(func(Move) bool { return true })
+	if err == nil || len(returned) != 3 || len(r.Moves) != 1 {
+		t.Fatalf("returned %v, %v; %v stay", returned, err, r.Moves)
+	}
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Return(func(Move) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	again := Find([]string{filepath.Join(dir, ".claude", "skills"), filepath.Join(dir, ".agents", "skills")})
+	if got := names(again); !slices.Equal(got, names(found)) {
+		t.Errorf("after the return: %q, before: %q", got, names(found))
+	}
+	if _, err := os.Lstat(File(state)); err == nil {
+		t.Error("the record of nothing is left")
+	}
+}
+
+// A crash between the record and the rename leaves a skill in its place; the return leaves it there.
+func TestReturnOfWhatWasNotMoved(t *testing.T) {
+	dir, found := home(t)
+	state := filepath.Join(dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := &Record{state: state, Moves: []Move{{
+		filepath.Join(found[1].Dir, found[1].Name), filepath.Join(state, "adopted", "1", "c")}}}
+	if err := r.Save(); err != nil {
+		t.Fatal(err)
+	}
+	returned, err := r.Return(func(Move) bool { return true })
+	if err != nil || len(returned) != 0 || len(r.Moves) != 0 {
+		t.Errorf("returned %v, %v; %v stay", returned, err, r.Moves)
+	}
+	if _, err := os.Stat(filepath.Join(found[1].Dir, found[1].Name, "SKILL.md")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOpenInvalid(t *testing.T) {
+	state := t.TempDir()
+	if err := os.WriteFile(File(state), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(state); err == nil {
+		t.Error("an invalid record was read as an empty one")
+	}
+}

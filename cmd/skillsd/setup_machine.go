@@ -1,0 +1,434 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/adopt"
+	"github.com/skillsd/skillsd/cmd/skillsd/clients"
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/detect"
+	"github.com/skillsd/skillsd/sandbox/native"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
+)
+
+// machineSetup is `skillsd setup` without the name of a client. It looks at the machine, asks at most three
+// questions and does the rest.
+type machineSetup struct {
+	app   *app
+	cmd   *cobra.Command
+	yes   bool // connect all clients, take over no skills, ask once
+	files bool // scripts see the project in which a client works
+
+	found  []*clients.Client // on this machine
+	own    []adopt.Skill     // skills that these clients load themselves
+	record *adopt.Record
+	state  string
+}
+
+// configure reads the configuration, which setup with the name of a client does not need.
+func (s *machineSetup) configure() (err error) {
+	a := s.app
+	if err := a.Load(a.err); err != nil {
+		return err
+	}
+	if err := a.configure(s.cmd); err != nil {
+		return err
+	}
+	s.state, err = a.StateDir()
+	if err != nil {
+		return err
+	}
+	return a.CheckDirs()
+}
+
+// open locks and reads the record of earlier setups.
+func (s *machineSetup) open(ctx context.Context) (unlock func(), err error) {
+	if err := os.MkdirAll(s.state, 0o700); err != nil {
+		return nil, exit.Place("state directory", "--state", err)
+	}
+	unlock, err = config.LockEdit(ctx, adopt.File(s.state))
+	if err != nil {
+		return nil, err
+	}
+	s.record, err = adopt.Open(s.state)
+	if err != nil {
+		unlock()
+		return nil, exit.Errorf(exit.Failure, "repair or remove "+adopt.File(s.state), "%w", err)
+	}
+	return unlock, nil
+}
+
+func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
+	if err := s.app.byUser("`skillsd setup`"); err != nil {
+		return err
+	}
+	if err := s.configure(); err != nil {
+		return err
+	}
+	s.look()
+	s.print(ctx)
+	if len(s.found) == 0 {
+		return exit.Errorf(exit.Problems,
+			"install a client, or print the entry for yours: skillsd setup --print", "no client was found")
+	}
+	if !s.yes && !(report.IsTerminal(s.app.in) && report.IsTerminal(s.app.err)) {
+		return exit.Errorf(exit.Failure,
+			"to connect these clients without questions: skillsd setup --yes; one of them: skillsd setup "+
+				s.found[0].Name+" --write", "nothing was changed: the questions need a terminal")
+	}
+	chosen, err := s.choose(ctx)
+	if err != nil || len(chosen) == 0 {
+		return err
+	}
+	adopts, err := s.asksToAdopt(ctx)
+	if err != nil {
+		return err
+	}
+	once, err := s.asksOnce(ctx, chosen)
+	if err != nil {
+		return err
+	}
+	unlock, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var failed error
+	if adopts {
+		failed = s.adopt(ctx)
+	}
+	connected := 0
+	for _, client := range chosen {
+		err := s.connect(ctx, client, once, serveArgs)
+		if err == nil {
+			connected++
+			continue
+		}
+		s.app.say("error", client.Title+": "+err.Error())
+		if wrong, ok := errors.AsType[*exit.Error](err); ok && wrong.Hint != "" {
+			s.app.say("hint", wrong.Hint)
+		}
+		failed = errors.Join(failed, err)
+	}
+	if connected > 0 {
+		s.next(chosen)
+	}
+	if failed != nil {
+		return &exit.Error{Code: exit.Problems}
+	}
+	return nil
+}
+
+// look finds the clients and their skills.
+func (s *machineSetup) look() {
+	var dirs []string
+	for _, client := range clients.All() {
+		if !client.Found(s.app.Env, exec.LookPath) {
+			continue
+		}
+		s.found = append(s.found, client)
+		dirs = append(dirs, client.OwnSkills(s.app.Env, "")...)
+	}
+	s.own = adopt.Find(dirs)
+}
+
+// print prints what was found.
+func (s *machineSetup) print(ctx context.Context) {
+	a := s.app
+	titles := make([]string, len(s.found))
+	for i, client := range s.found {
+		titles[i] = client.Title
+	}
+	if len(titles) == 0 {
+		titles = []string{"none"}
+	}
+	a.notef("Clients  %s", strings.Join(titles, ", "))
+	counts, dirs := map[string]int{}, []string(nil)
+	for _, skill := range s.own {
+		if skill.Link {
+			continue
+		}
+		if counts[skill.Dir] == 0 {
+			dirs = append(dirs, skill.Dir)
+		}
+		counts[skill.Dir]++
+	}
+	for i, dir := range dirs {
+		dirs[i] = fmt.Sprintf("%d in %s", counts[dir], report.Printable(dir))
+	}
+	if lock, err := a.readLock(); err == nil && len(lock.Skills) > 0 {
+		dirs = append(dirs, fmt.Sprintf("%d installed with skillsd", len(lock.Skills)))
+	}
+	if len(dirs) == 0 {
+		dirs = []string{"none yet"}
+	}
+	a.notef("Skills   %s", strings.Join(dirs, ", "))
+	path, _ := a.Env("PATH")
+	runner, _, err := detect.Select(ctx, detect.Auto, &detect.Options{Path: path, Writable: a.Writable(),
+		Native: &native.Options{UIDs: native.DefaultUIDs()}})
+	if err == nil {
+		a.notef("Scripts  can run here, each in a sandbox (%s)\n", runner.Name())
+		return
+	}
+	reason := err.Error()
+	if unavailable, ok := errors.AsType[*sandbox.UnavailableError](err); ok {
+		reason = unavailable.Reason
+	}
+	a.notef("Scripts  cannot run here: %s; `skillsd doctor` prints a solution. Skills can be read\n",
+		report.Printable(reason))
+}
+
+// choose asks which clients to connect.
+func (s *machineSetup) choose(ctx context.Context) ([]*clients.Client, error) {
+	if s.yes {
+		return s.found, nil
+	}
+	var names []string
+	for _, client := range s.found {
+		names = append(names, client.Name)
+	}
+	all := strings.Join(names, ", ")
+	const answers = " [y, n, or some of the names] "
+	prompt := "Connect " + all + " to skillsd?"
+	if s.files {
+		prompt += "\nScripts that you allow see the project directory in which the client works;\n" +
+			"`skillsd undo` returns the files that they change there."
+	}
+	prompt += answers
+	for {
+		word, err := s.app.typed(ctx, prompt)
+		if err != nil {
+			return nil, err
+		}
+		switch word {
+		case "y", "yes":
+			return s.found, nil
+		case "", "n", "no":
+			s.app.notef("nothing was changed")
+			return nil, nil
+		}
+		chosen, unknown := s.named(strings.Fields(strings.ReplaceAll(word, ",", " ")))
+		if unknown == "" {
+			return chosen, nil
+		}
+		prompt = fmt.Sprintf("%q is none of %s", config.Clip(unknown), all) + answers
+	}
+}
+
+// named returns the found clients with names, and the first name that none has.
+func (s *machineSetup) named(names []string) (chosen []*clients.Client, unknown string) {
+	for _, name := range names {
+		at := slices.IndexFunc(s.found, func(c *clients.Client) bool { return c.Name == name })
+		if at < 0 {
+			return nil, name
+		}
+		chosen = append(chosen, s.found[at])
+	}
+	return chosen, ""
+}
+
+// asksToAdopt asks whether to take over the skills that the clients load themselves.
+func (s *machineSetup) asksToAdopt(ctx context.Context) (bool, error) {
+	count := adopt.Count(s.own)
+	if count == 0 || s.yes {
+		return false, nil
+	}
+	return s.app.confirm(ctx, "\nTake over "+report.Plural(count, "skill")+", so that every client "+
+		"uses them through skillsd?\nUntil then a client loads them itself, and runs their scripts "+
+		"without a sandbox.\nThe directories move to "+
+		report.Printable(filepath.Join(s.state, "adopted"))+";\n`skillsd setup --undo` moves them back.")
+}
+
+// asksOnce asks whether only skillsd asks before a script runs, if a chosen client would ask too.
+func (s *machineSetup) asksOnce(ctx context.Context, chosen []*clients.Client) (bool, error) {
+	at := slices.IndexFunc(chosen, func(c *clients.Client) bool { return c.Project })
+	if at < 0 || s.yes {
+		return false, nil
+	}
+	title := chosen[at].Title
+	return s.app.confirm(ctx, "\nBefore a script runs, skillsd asks you and shows its arguments and files.\n"+
+		title+" asks too, before each call. Should only skillsd ask?")
+}
+
+// connect writes the entry of one client, which starts skillsd serve with the given arguments.
+func (s *machineSetup) connect(
+	ctx context.Context, client *clients.Client, once bool, serveArgs []string,
+) error {
+	opts := &setupOptions{app: s.app, client: client, Name: "skills", Files: s.files, Write: true,
+		Trust: client.Trust, Permit: once, Settled: true}
+	s.app.notef("\n%s", client.Title)
+	if err := opts.run(ctx, serveArgs); err != nil {
+		return err
+	}
+	return s.record.Connected(client.Name)
+}
+
+// adopt moves the skills of the clients into the state directory and installs them from there. A skill that
+// is not served afterwards, because it needs a review or has the name of another, returns to its place.
+func (s *machineSetup) adopt(ctx context.Context) error {
+	var failed error
+	for _, group := range grouped(s.own) {
+		dir, err := s.record.Take(group)
+		if err != nil {
+			s.app.say("warning", err.Error())
+			failed = errors.Join(failed, err)
+		}
+		if dir == "" || adopt.Count(group) == 0 {
+			continue
+		}
+		failed = errors.Join(failed, s.installAdopted(ctx, dir))
+	}
+	return failed
+}
+
+// grouped returns skills by their directories.
+func grouped(all []adopt.Skill) (groups [][]adopt.Skill) {
+	for i, skill := range all {
+		if i == 0 || all[i-1].Dir != skill.Dir {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], skill)
+	}
+	return groups
+}
+
+// installAdopted installs the skills of a directory of adopted skills, and moves the others back.
+func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
+	a := s.app
+	request := install.Request{Source: dir, All: true, KeepGoing: true, Tier: skills.TierUser}
+	err := a.carryOut(ctx, planned{
+		roots:   &config.RootOptions{NoDefaults: true},
+		quiet:   true,
+		compute: func(i *install.Installer) (*install.Plan, error) { return i.Add(ctx, request) },
+		print:   func(*install.Plan) error { return nil },
+	})
+	lock, unread := a.readLock()
+	if unread != nil {
+		return errors.Join(err, unread)
+	}
+	served, waiting := map[string]bool{}, []string(nil)
+	for _, e := range lock.Skills {
+		switch {
+		case e.Origin.Source != dir:
+		case e.Served():
+			first, _, _ := strings.Cut(e.Origin.Path, "/")
+			served[filepath.Join(dir, first)] = true
+		default:
+			waiting = append(waiting, e.Name)
+		}
+	}
+	if len(waiting) > 0 {
+		err = errors.Join(err, a.carryOut(ctx, planned{
+			quiet:   true,
+			compute: func(i *install.Installer) (*install.Plan, error) { return i.Remove(waiting...) },
+			print:   func(*install.Plan) error { return nil },
+		}))
+	}
+	back, wrong := s.record.Return(func(m adopt.Move) bool {
+		return filepath.Dir(m.To) == dir && !served[m.To]
+	})
+	for _, move := range back {
+		a.notef("%s stays there; to see why: %s", report.Printable(move.From),
+			report.ShellLine("skillsd", "install", "--dry-run", move.From))
+	}
+	a.notef("took over %s", report.Plural(len(served), "skill"))
+	return errors.Join(err, wrong)
+}
+
+// next prints how to go on.
+func (s *machineSetup) next(chosen []*clients.Client) {
+	a := s.app
+	lock, err := a.readLock()
+	if err != nil || len(lock.Skills) == 0 {
+		a.notef("\nNext, install a skill, for example: skillsd install anthropics/skills pdf")
+	}
+	sentence := "Which skills do you have?"
+	if err == nil {
+		at := slices.IndexFunc(lock.Skills, (*install.Entry).Served)
+		if at >= 0 {
+			sentence = "Use the " + report.Printable(lock.Skills[at].Name) + " skill. What can it do for me?"
+		}
+	}
+	a.notef("\nStart %s in one of your projects, and type:\n\n  %s\n\nTo let a script of a skill run: "+
+		"skillsd allow SKILL:SCRIPT\nTo undo this setup:             skillsd setup --undo",
+		chosen[0].Title, sentence)
+}
+
+// skillsIn describes the number of skills that moves are about.
+func skillsIn(moves []adopt.Move) string {
+	skills := slices.DeleteFunc(slices.Clone(moves), adopt.Move.IsLink)
+	return report.Plural(len(skills), "skill")
+}
+
+// undo reverts the setup: it removes the entries of clients, and moves adopted skills back.
+func (s *machineSetup) undo(ctx context.Context) error {
+	a := s.app
+	if err := a.byUser("`skillsd setup --undo`"); err != nil {
+		return err
+	}
+	if err := s.configure(); err != nil {
+		return err
+	}
+	unlock, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if len(s.record.Clients) == 0 && len(s.record.Moves) == 0 {
+		a.notef("there is no setup to undo")
+		return nil
+	}
+	_, err = a.confirmed(ctx, s.yes, fmt.Sprintf("Disconnect %s, and move %s back?",
+		strings.Join(s.record.Clients, ", "), skillsIn(s.record.Moves)))
+	if err != nil {
+		return err
+	}
+	lock, err := a.readLock()
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, e := range lock.Skills {
+		if config.Inside(e.Origin.Source, filepath.Join(s.state, "adopted")) {
+			names = append(names, e.Name)
+		}
+	}
+	if len(names) > 0 {
+		err = a.carryOut(ctx, planned{
+			compute: func(i *install.Installer) (*install.Plan, error) { return i.Remove(names...) },
+			print:   func(*install.Plan) error { return nil },
+		})
+		if err != nil {
+			return err
+		}
+	}
+	back, failed := s.record.Return(func(adopt.Move) bool { return true })
+	a.notef("moved %s back", skillsIn(back))
+	for _, name := range slices.Clone(s.record.Clients) {
+		client := clients.Named(name)
+		if client == nil {
+			continue
+		}
+		opts := &setupOptions{app: a, client: client, Name: "skills", Remove: true}
+		if err := opts.run(ctx, nil); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", client.Title, err))
+			continue
+		}
+		at := slices.Index(s.record.Clients, name)
+		s.record.Clients = slices.Delete(s.record.Clients, at, at+1)
+	}
+	return errors.Join(failed, s.record.Save())
+}

@@ -1,0 +1,321 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/pattern"
+	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/source/plugin"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// Limits of the files of its plugin that a skill is installed with. Beyond 512 files or 16 MiB in all, a skill
+// is not listed to clients of the Skills extension.
+const (
+	maxNamed      = 200
+	maxNamedBytes = 8 << 20
+)
+
+// namer takes the files of its plugin that a skill names, and those that these name in turn. What is named is
+// taken whole or not at all.
+type namer struct {
+	*taker
+	plugin *plugin.Plugin
+	skill  string          // the directory of the skill in the source
+	seen   map[string]bool // paths in the plugin that were looked at
+	queue  []string        // files that were taken and not read yet, by their paths in the source
+	over   []string        // paths that exceed the limits
+	rooted bool            // a text uses the directory of the plugin
+}
+
+// takeNamed computes contents from the contents without files of the plugin.
+//
+// Files are named after a variable (${CLAUDE_PLUGIN_ROOT}/bin/tool.sh), or relative to the file that names
+// them (../../shared/style.md). Scripts that are taken also name the files next to them that they load.
+func (f *fetched) takeNamed(ctx context.Context, linked *contents, of *plugin.Plugin) (*contents, error) {
+	hasOwn := slices.ContainsFunc(linked.own.Files, func(file store.File) bool {
+		return strings.HasPrefix(file.Path, skills.PluginDir+"/")
+	})
+	at := path.Join(f.origin.Path, linked.skill.Dir)
+	// A skill that is a whole plugin has all of its files, and one that was installed before has what it names.
+	if of.Dir == "" || at == of.Dir || hasOwn {
+		return linked, nil
+	}
+	c := *linked
+	c.more, c.from = slices.Clone(linked.more), maps.Clone(linked.from)
+	t := f.taker(&c)
+	if t == nil {
+		return linked, nil
+	}
+	t.files, t.bytes = min(t.files, maxNamed), min(t.bytes, maxNamedBytes)
+	n := &namer{taker: t, plugin: of, skill: at, seen: map[string]bool{}}
+	if err := n.all(ctx); err != nil {
+		return nil, err
+	}
+	if len(c.more) == len(linked.more) {
+		c.unsettled = n.rooted
+	}
+	if len(n.over) > 0 {
+		c.notes = append(c.notes, fmt.Sprintf("files of the plugin that it names are left out, past %d files or "+
+			"%d bytes: %s", maxNamed, maxNamedBytes, listed(n.over, "")))
+	}
+	c.settle()
+	return &c, nil
+}
+
+// all takes what the texts of the skill name.
+func (n *namer) all(ctx context.Context) error {
+	c := n.into
+	texts := []string{c.skill.File}
+	for _, r := range c.own.Resources {
+		if r.Text && r.Size <= maxNaming && !skills.IsSample(r.Path) {
+			texts = append(texts, r.Path)
+		}
+	}
+	for _, name := range texts {
+		content, err := c.skill.Read(ctx, name, maxNaming)
+		if err != nil {
+			return fmt.Errorf("%s: %w", n.skill, err)
+		}
+		if err := n.text(ctx, path.Join(n.skill, name), content.Data); err != nil {
+			return err
+		}
+	}
+	for _, file := range c.more {
+		n.queue = append(n.queue, c.from[file.Path])
+	}
+	if n.rooted && n.plugin.Manifest != "" {
+		if err := n.take(ctx, n.plugin.Manifest, false); err != nil {
+			return err
+		}
+	}
+	for len(n.queue) > 0 {
+		next := n.queue[0]
+		n.queue = n.queue[1:]
+		data := n.f.text(next)
+		if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
+			continue
+		}
+		if err := n.text(ctx, next, data); err != nil {
+			return err
+		}
+		if err := n.loaded(ctx, next, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// text takes what a text at a path of the source names.
+func (n *namer) text(ctx context.Context, at string, data []byte) error {
+	n.rooted = n.rooted || bytes.Contains(data, []byte("PLUGIN_ROOT")) || bytes.Contains(data, []byte("PLUGIN_DATA"))
+	for _, choices := range afterRoot(data) {
+		for _, name := range choices { // the longest that exists
+			if n.exists(name) {
+				if err := n.take(ctx, name, true); err != nil {
+					return err
+				}
+				break
+			}
+		}
+	}
+	for _, name := range relative().FindAllString(string(data), maxMentions) {
+		name = strings.TrimRight(name, ".,:")
+		for _, dir := range []string{path.Dir(at), n.skill} {
+			below, ok := n.below(path.Join(dir, name))
+			if ok && !isBelow(n.skill, path.Join(dir, name)) && n.exists(below) {
+				if err := n.take(ctx, below, false); err != nil {
+					return err
+				}
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// maxMentions is the maximum number of names that are read in one text.
+const maxMentions = 2_000
+
+// relative matches a path that leads up.
+var relative = pattern.New(`(?:\.\./)+[A-Za-z0-9_@+][A-Za-z0-9_.@+/-]*`)
+
+// afterName matches what may stand between the name of the variable and a path in its directory.
+var afterName = pattern.New(`^(?::-[^}\n]{0,200})?[}\])"'%` + "`" + `]{0,4}[/\\]([A-Za-z0-9_.@+/\\-]*)(.?)`)
+
+// quoted matches a text in quotes, such as the arguments of a function that joins paths.
+var inQuotes = pattern.New(`["'](/?[A-Za-z0-9_@+.][A-Za-z0-9_.@+/-]*)["']`)
+
+// afterRoot returns the paths in the directory of a plugin that a text names after a variable; for each place,
+// the paths that it may mean.
+func afterRoot(data []byte) (all [][]string) {
+	const variable = "PLUGIN_ROOT"
+	for line := range bytes.Lines(data) {
+		for len(all) < maxMentions {
+			at := bytes.Index(line, []byte(variable))
+			if at < 0 {
+				break
+			}
+			line = line[at+len(variable):]
+			if choices := pathsAfter(string(line[:min(len(line), 400)])); len(choices) > 0 {
+				all = append(all, choices)
+			}
+		}
+	}
+	return all
+}
+
+// pathsAfter returns the paths that the text after the name of a variable may mean, the longest first.
+func pathsAfter(rest string) (choices []string) {
+	add := func(name string) {
+		name = path.Clean(strings.Trim(strings.ReplaceAll(name, `\`, "/"), "/"))
+		if fs.ValidPath(name) && name != "." && !slices.Contains(choices, name) {
+			choices = append(choices, name)
+		}
+	}
+	if m := afterName().FindStringSubmatch(rest); m != nil {
+		name := m[1]
+		// The rest of the path is only known when it is used, so its directory is meant.
+		if strings.ContainsAny(m[2], "*?${<[%") && m[2] != "" {
+			name = name[:strings.LastIndexAny("/"+name, `/\`)]
+		}
+		add(name)
+		add(strings.TrimRight(name, ".-"))
+		return choices
+	}
+	joined := ""
+	var all []string
+	for _, m := range inQuotes().FindAllStringSubmatch(rest, 8) {
+		joined = path.Join(joined, m[1])
+		all = append(all, joined)
+	}
+	for _, name := range slices.Backward(all) {
+		add(name)
+	}
+	return choices
+}
+
+// below returns a path of the source as a path in the plugin, if it lies there.
+func (n *namer) below(at string) (string, bool) {
+	if !fs.ValidPath(at) || at == n.plugin.Dir || !isBelow(n.plugin.Dir, at) {
+		return "", false
+	}
+	if n.plugin.Dir == "." {
+		return at, true
+	}
+	return strings.TrimPrefix(at, n.plugin.Dir+"/"), true
+}
+
+// exists reports whether the plugin has a file or a directory at a path.
+func (n *namer) exists(name string) bool {
+	_, _, err := source.Resolve(n.f.all, path.Join(n.plugin.Dir, name))
+	return err == nil
+}
+
+// take takes a file of the plugin, or a directory if that is allowed, unless it exceeds the limits.
+func (n *namer) take(ctx context.Context, name string, directories bool) error {
+	clean, err := skills.CleanPath(name)
+	if err != nil || clean != name || n.seen[name] ||
+		slices.ContainsFunc(strings.Split(name, "/"), skills.Ignored) {
+		return nil
+	}
+	n.seen[name] = true
+	real, info, err := source.Resolve(n.f.all, path.Join(n.plugin.Dir, name))
+	if err != nil || info.IsDir() && !directories {
+		return nil
+	}
+	before, files, size := len(n.into.more), n.files, n.bytes
+	to := path.Join(skills.PluginDir, name)
+	switch {
+	case info.IsDir():
+		err = n.directory(ctx, real, to, 0)
+	case info.Mode().IsRegular():
+		_, err = n.file(ctx, real, to)
+	}
+	if n.files < 0 || n.bytes < 0 {
+		for _, file := range n.into.more[before:] {
+			delete(n.into.from, file.Path)
+		}
+		n.into.more, n.files, n.bytes = n.into.more[:before], files, size
+		n.over = append(n.over, name)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, file := range n.into.more[before:] {
+		n.queue = append(n.queue, n.into.from[file.Path])
+	}
+	return nil
+}
+
+// programs are the extensions of programs that load other files.
+var programs = []string{".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".ps1", ".rb"}
+
+// loaded takes the files and directories beside a program at a path of the source that it names: by their
+// file names, or as the modules that it imports.
+func (n *namer) loaded(ctx context.Context, at string, data []byte) error {
+	if !slices.Contains(programs, path.Ext(at)) {
+		return nil
+	}
+	dir, ok := n.below(path.Dir(at))
+	if !ok {
+		return nil // the whole plugin is beside it
+	}
+	entries, err := n.f.all.ReadDir(path.Dir(at))
+	if err != nil {
+		return nil
+	}
+	imports := importLines(data)
+	for _, e := range entries {
+		name := e.Name()
+		stem := strings.TrimSuffix(name, path.Ext(name))
+		isProgram := e.IsDir() || slices.Contains(programs, path.Ext(name))
+		isNamed := !e.IsDir() && len(name) > 3 && hasWord(data, name)
+		if !isNamed && !(isProgram && hasWord(imports, stem)) {
+			continue
+		}
+		if err := n.take(ctx, path.Join(dir, name), true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// importLines returns the lines of a program that may import modules.
+func importLines(data []byte) (lines []byte) {
+	for line := range bytes.Lines(data) {
+		if bytes.Contains(line, []byte("import")) || bytes.Contains(line, []byte("require")) ||
+			bytes.Contains(line, []byte("from")) {
+			lines = append(lines, line...)
+		}
+	}
+	return lines
+}
+
+// hasWord reports whether a text contains a name that is not a part of a longer one.
+func hasWord(text []byte, name string) bool {
+	isPart := func(c byte) bool {
+		return c == '_' || c == '-' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
+	}
+	for from := 0; ; {
+		at := bytes.Index(text[from:], []byte(name))
+		if at < 0 || name == "" {
+			return false
+		}
+		start, end := from+at, from+at+len(name)
+		if (start == 0 || !isPart(text[start-1])) && (end == len(text) || !isPart(text[end])) {
+			return true
+		}
+		from = start + 1
+	}
+}

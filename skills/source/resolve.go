@@ -1,0 +1,55 @@
+package source
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+)
+
+// maxHops is the maximum number of links on the way to a file.
+const maxHops = 40
+
+// ErrLeadsOut is the error of a link that leads out of a tree, or to nothing in it.
+var ErrLeadsOut = errors.New("the link leads out of the source")
+
+// Resolve returns the path, without links, that a path of a tree leads to, and the facts about what is there.
+// Links are followed only within the tree: an absolute one, or one with a backslash, leads out of it.
+//
+// Errors: ErrLeadsOut; the errors of the tree.
+func Resolve(tree fs.ReadLinkFS, name string) (real string, info fs.FileInfo, err error) {
+	at, rest, hops := ".", strings.Split(name, "/"), 0
+	for len(rest) > 0 {
+		next := rest[0]
+		rest = rest[1:]
+		switch {
+		case next == "" || next == ".":
+			continue
+		case next == ".." && at == ".":
+			return "", nil, ErrLeadsOut
+		case next == "..":
+			at = path.Dir(at)
+			continue
+		}
+		next = path.Join(at, next)
+		info, err := tree.Lstat(next)
+		if err != nil {
+			return "", nil, err
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			at = next
+			continue
+		}
+		hops++
+		text, err := tree.ReadLink(next)
+		if err != nil {
+			return "", nil, err
+		}
+		if hops > maxHops || text == "" || path.IsAbs(text) || strings.ContainsAny(text, "\\\x00") {
+			return "", nil, ErrLeadsOut
+		}
+		rest = append(strings.Split(text, "/"), rest...)
+	}
+	info, err = tree.Lstat(at)
+	return at, info, err
+}
