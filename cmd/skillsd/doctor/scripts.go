@@ -72,7 +72,7 @@ func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills
 // unusable returns why a runtime has no interpreter, and a hint. err may be nil.
 func unusable(runtime script.Runtime, err error) (problem, hint string) {
 	if refusal, ok := errors.AsType[*packages.Refusal](err); ok {
-		return refusal.Message, strings.Replace(refusal.Remedy, "the operator can ", "", 1)
+		return refusal.Message, strings.Replace(refusal.Remedy, "the user can ", "", 1)
 	}
 	return "there is no usable " + string(runtime), "install " + string(runtime) + " from your distribution"
 }

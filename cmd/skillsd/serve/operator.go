@@ -79,7 +79,7 @@ func (o *Options) openPage(
 	var group sync.WaitGroup
 	group.Go(func() {
 		if err := o.ServePage(ctx, listener, source); err != nil {
-			logger.ErrorContext(ctx, "the operator's page is no longer served", tint.Err(err))
+			logger.ErrorContext(ctx, "the page is no longer served", tint.Err(err))
 		}
 	})
 	return func() {

@@ -142,9 +142,9 @@ func (o *Options) lookedFor() string {
 	case o.Roots.NoDefaults && len(o.Roots.Specs) == 0:
 		return ""
 	case len(o.Roots.Specs) > 0 && o.Roots.NoDefaults:
-		return "the directories that the operator names"
+		return "the configured directories"
 	case len(o.Roots.Specs) > 0:
-		return "the directories that the operator names and in " + installed
+		return "the configured directories and in " + installed
 	}
 	conventional := "skills, .agents/skills, .claude/skills and .github/skills of the directory in which " +
 		"the server was started, in .agents/skills and .claude/skills of the home directory"
