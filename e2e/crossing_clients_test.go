@@ -59,7 +59,10 @@ func cross(t *testing.T, b block) *crossed {
 	}
 	more := strings.ReplaceAll(b.more, "DIR", dir)
 	if strings.Contains(more, "INDEX") {
-		index := newPackageIndex()
+		index, err := newPackageIndex("")
+		if err != nil {
+			t.Fatal(err)
+		}
 		t.Cleanup(index.server.Close)
 		more = strings.ReplaceAll(more, "INDEX", index.server.URL)
 	}

@@ -5,20 +5,33 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/sha512"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"log"
 	"maps"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -27,6 +40,7 @@ import (
 // tests. Its packages are fixed, so that their digests are.
 type packageIndex struct {
 	server  *httptest.Server
+	url     string
 	files   map[string][]byte
 	swapped atomic.Bool // other bytes than it says are served
 }
@@ -85,7 +99,9 @@ func npmOf(files map[string]string) []byte {
 	return b.Bytes()
 }
 
-func newPackageIndex() *packageIndex {
+// newPackageIndex starts an index. If certificates is the path of a file, its connections are encrypted, for the
+// name of this machine by an authority whose certificate is written there.
+func newPackageIndex(certificates string) (*packageIndex, error) {
 	x := &packageIndex{files: map[string][]byte{
 		"alpha-1.0-py3-none-any.whl": wheelOf("alpha", "1.0", map[string]string{
 			"alpha/__init__.py":                    "import beta\ndef main():\n    print('tool of alpha')\nname = 'alpha and ' + beta.name\n",
@@ -105,8 +121,75 @@ func newPackageIndex() *packageIndex {
 		}),
 	}}
 	x.server = httptest.NewUnstartedServer(x)
-	x.server.Start()
-	return x
+	if certificates == "" {
+		x.server.Start()
+		x.url = x.server.URL
+		return x, nil
+	}
+	name, at, err := ownName()
+	if err != nil {
+		return nil, err
+	}
+	pair, authority, err := certified(name)
+	if err != nil {
+		return nil, err
+	}
+	_ = x.server.Listener.Close()
+	x.server.Listener, err = net.Listen("tcp", net.JoinHostPort(at, "0"))
+	if err != nil {
+		return nil, err
+	}
+	x.server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that refuse the certificate
+	x.server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	x.server.StartTLS()
+	x.url = strings.Replace(x.server.URL, at, name, 1)
+	return x, os.WriteFile(certificates, authority, 0o600)
+}
+
+// ownName returns the name of this machine, and the address of its loopback interface that the name leads to.
+func ownName() (name, at string, err error) {
+	name, err = os.Hostname()
+	if err != nil {
+		return "", "", err
+	}
+	addrs, err := net.LookupHost(name)
+	for _, addr := range addrs {
+		if ip := net.ParseIP(addr).To4(); ip != nil && ip.IsLoopback() && name == strings.ToLower(name) {
+			return name, addr, nil
+		}
+	}
+	return "", "", errors.Join(err, errors.New("the name of this machine does not lead to its loopback interface"))
+}
+
+// certified returns a certificate for a name, and the certificate in PEM of the authority that issued it.
+func certified(name string) (pair tls.Certificate, authority []byte, err error) {
+	issuer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return pair, nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return pair, nil, err
+	}
+	of := func(serial int64, isCA bool) *x509.Certificate {
+		return &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: fmt.Sprint("test ", serial)},
+			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+			IsCA: isCA, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature}
+	}
+	root, leaf := of(1, true), of(2, false)
+	root.KeyUsage = x509.KeyUsageCertSign
+	leaf.DNSNames, leaf.ExtKeyUsage = []string{name}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	top, err := x509.CreateCertificate(rand.Reader, root, root, issuer.Public(), issuer)
+	if err != nil {
+		return pair, nil, err
+	}
+	root, err = x509.ParseCertificate(top)
+	if err != nil {
+		return pair, nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, root, key.Public(), issuer)
+	pair = tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return pair, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: top}), err
 }
 
 func (x *packageIndex) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -157,7 +240,7 @@ func (x *packageIndex) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		sum := sha512.Sum512(data)
-		manifest["dist"] = map[string]any{"tarball": x.server.URL + "/files/" + file,
+		manifest["dist"] = map[string]any{"tarball": x.url + "/files/" + file,
 			"integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:])}
 		packument = map[string]any{"name": name, "dist-tags": map[string]string{"latest": version},
 			"versions": map[string]any{version: manifest}}
@@ -173,14 +256,19 @@ func (x *packageIndex) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // scriptIndex is the command `index`: "index start" starts an index of packages and sets INDEX to its URL, "index
 // swap" makes it serve other files than it names, or stops that, and "index stop" stops it.
 func scriptIndex(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: index start|swap|stop")
+	if neg || len(args) < 1 || len(args) > 2 || len(args) == 2 && args[0] != "start" {
+		ts.Fatalf("usage: index start [CERTIFICATES]|swap|stop")
 	}
 	switch x, _ := ts.Value(indexKey{}).(*atomic.Pointer[packageIndex]); args[0] {
 	case "start":
-		started := newPackageIndex()
+		certificates := ""
+		if len(args) == 2 {
+			certificates = ts.MkAbs(args[1])
+		}
+		started, err := newPackageIndex(certificates)
+		ts.Check(err)
 		x.Store(started)
-		ts.Setenv("INDEX", started.server.URL)
+		ts.Setenv("INDEX", started.url)
 		ts.Defer(started.server.Close)
 	case "swap":
 		x.Load().swapped.Store(!x.Load().swapped.Load())

@@ -146,7 +146,7 @@ func TestInstallAllowServe(t *testing.T) {
 	if r := run(); !r.IsError || !strings.Contains(r.text(), "script_snapshot_mismatch") || strings.Contains(r.text(), "skillsd allow") {
 		t.Errorf("a script that changed: %s", r.text())
 	}
-	if !strings.Contains(listed, "scripts/ok.sh (does not run: it is not what the operator allowed)") {
+	if !strings.Contains(listed, "scripts/ok.sh (does not run: it is not what was allowed)") {
 		t.Errorf("load_skill of a skill whose script changed says\n%s", listed)
 	}
 	if out := o.run(0, "allow", "--list"); !strings.Contains(out, "changed") {
@@ -169,7 +169,7 @@ func TestInstallAllowServe(t *testing.T) {
 	if r := run(); !r.IsError || !strings.Contains(r.text(), "script_snapshot_mismatch") || !strings.Contains(r.text(), "other files") {
 		t.Errorf("a script beside which a file is new: %s", r.text())
 	}
-	if !strings.Contains(listed, "scripts/ok.sh (does not run: it is not what the operator allowed)") {
+	if !strings.Contains(listed, "scripts/ok.sh (does not run: it is not what was allowed)") {
 		t.Errorf("load_skill of a skill with a new file says\n%s", listed)
 	}
 }

@@ -58,6 +58,7 @@ func fences(t *testing.T, page string) []fence {
 type reader struct {
 	t        *testing.T
 	home     string
+	work     string // where commands are typed
 	env      []string
 	sessions bool
 }
@@ -85,6 +86,7 @@ func newReader(t *testing.T) *reader {
 	if *clients != "" {
 		path = clientPath(t, "claude") + ":" + clientPath(t, "codex") + ":" + path
 	}
+	r.work = r.home
 	r.env = []string{"HOME=" + r.home, "PATH=" + path, "TMPDIR=" + os.TempDir()}
 	return r
 }
@@ -93,7 +95,7 @@ func newReader(t *testing.T) *reader {
 func (r *reader) shell(at, commands string) string {
 	r.t.Helper()
 	cmd := exec.CommandContext(r.t.Context(), "sh", "-ec", commands)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = r.home, r.env, patience
+	cmd.Dir, cmd.Env, cmd.WaitDelay = r.work, r.env, patience
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()

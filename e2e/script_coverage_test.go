@@ -86,6 +86,9 @@ func helpTree(t *testing.T) map[string]commandHelp {
 			help.flags = append(help.flags, found[1])
 		}
 		for _, flag := range inManual["skillsd-"+strings.Join(words, "-")] {
+			if !strings.Contains(usage, " more flags set options") {
+				break
+			}
 			_, flag, _ = strings.Cut(flag, "--")
 			flag, _, _ = strings.Cut(flag, "=")
 			if flag != "" && !slices.Contains(help.flags, flag) {

@@ -25,6 +25,9 @@ func TestScripts(t *testing.T) {
 				return sandboxed(), nil
 			case "pip", "npm":
 				return canResolve(t, name), nil
+			case "own-name":
+				_, _, err := ownName()
+				return err == nil, nil
 			case "rootfs":
 				return canMakeRoot(t), nil
 			}

@@ -63,7 +63,7 @@ func TestLoadReadRun(t *testing.T) {
 	if string(denied.StructuredContent) != string(denied.object()) {
 		t.Errorf("structured content %s differs from the text %s", denied.StructuredContent, denied.text())
 	}
-	if want := "Refused: the operator has not allowed demo:scripts/other.sh.\n"; !strings.HasPrefix(denied.text(), want) || strings.Count(denied.text(), "\n") != 1 {
+	if want := "Refused: demo:scripts/other.sh is not allowed.\n"; !strings.HasPrefix(denied.text(), want) || strings.Count(denied.text(), "\n") != 1 {
 		t.Errorf("a denial begins with %q, want %q", denied.text(), want)
 	}
 	// What does not exist is said to be missing, with what is near, under the code of what is refused.

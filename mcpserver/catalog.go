@@ -151,7 +151,7 @@ func (s *Server) instructions(sc scope, to client) string {
 		b.WriteString("\nload_skill returns a skill's instructions and its list of files; " +
 			"read_skill_resource returns a file. ")
 		if seen.offers.runs {
-			b.WriteString("run_skill_script runs an allowlisted script of a loaded skill in a sandbox. ")
+			b.WriteString("run_skill_script runs an allowed script of a loaded skill in a sandbox. ")
 		}
 		if searches {
 			b.WriteString("search_skills finds the skills that the lists leave out or cut. ")

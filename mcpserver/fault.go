@@ -170,7 +170,7 @@ func (f *Fault) answer(call *faultCall, kept bool) (again bool) {
 		result = map[string]any{"prompts": []any{}}
 	case call.Method == "tools/call" && call.Params.Name == ToolProblem:
 		again = true
-		text := f.sentence() + "\nTell the user. When it is mended, the skills appear without a restart."
+		text := f.sentence() + "\nTell the user. When it is fixed, the skills appear without a restart."
 		result = map[string]any{"content": []any{mcp.NewTextContent(text)}}
 	}
 	reply := map[string]any{"jsonrpc": "2.0", "id": call.ID, "result": result}

@@ -107,7 +107,7 @@ var missingWords = map[string]string{
 	script.MissingProxy: "the script needs an interpreter that reaches the hosts of its entry: {name}" +
 		byPackages,
 	script.NoNetwork: "the script needs the network, and has none: {name}. Another call does not change " +
-		"that: the operator can provide packages (skillsd help env) or grant hosts " +
+		"that: the user can provide packages (skillsd help env) or grant hosts " +
 		"(skillsd help allow)",
 	script.OwnModule: "the skill has the module at {name}, which is not where scripts import from: that " +
 		"is the directory of the script, and that of the skill. Another call does not change that: its " +
@@ -121,7 +121,7 @@ var missingWords = map[string]string{
 		"(sed -i 's/\\r$//' FILE)",
 }
 
-const byPackages = ". Another call does not change that: the operator can provide it (skillsd help env)"
+const byPackages = ". Another call does not change that: the user can provide it (skillsd help env)"
 
 // RenderMissing returns a line about what a failed script lacked, for a model and its user, or "".
 func RenderMissing(r *session.RunResult) string {

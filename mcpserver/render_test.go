@@ -31,7 +31,7 @@ func loadedWith(body string, files int) *session.Loaded {
 	return l
 }
 
-func nobody(string) string { return "not allowlisted" }
+func nobody(string) string { return "not allowed" }
 
 // A body cannot close the boundary it stands in: the suffix is new for each call.
 func TestBoundary(t *testing.T) {
@@ -128,7 +128,7 @@ func TestIndex(t *testing.T) {
 			if slices.Contains(runs, path) {
 				return ""
 			}
-			return "not allowlisted"
+			return "not allowed"
 		}
 	}
 	many := slices.Concat(scriptAt("scripts/a.py"), scriptAt("scripts/b.py"), files("scripts/schemas/x/", 39), files("scripts/z/", 3))
@@ -142,9 +142,9 @@ func TestIndex(t *testing.T) {
 		{"none", nil, nobody, "", 0},
 		{"few", files("a/b/", 12), nobody, "Files:\n- a/b/file-0000.md\n", 13},
 		{"many in one directory", files("a/b/", 60), nobody, "Files (read_skill_resource lists a directory):\n- a/ (60 files)\n", 2},
-		{"no script runs", many, nobody, "Files (read_skill_resource lists a directory):\n- scripts/ (44 files)\nNo script runs: not allowlisted.\n", 3},
-		{"one script runs", many, only("scripts/b.py"), "Files (read_skill_resource lists a directory):\n- scripts/a.py (does not run: not allowlisted)\n- scripts/b.py (runnable)\n- scripts/schemas/ (39 files)\n- scripts/z/file-0000.md\n", 7},
-		{"one of three runs", slices.Concat(scriptAt("a.sh"), scriptAt("b.sh"), scriptAt("c.sh")), only("b.sh"), "Files:\n- a.sh\n- b.sh (runnable)\n- c.sh\nOther scripts do not run: not allowlisted.\n", 5},
+		{"no script runs", many, nobody, "Files (read_skill_resource lists a directory):\n- scripts/ (44 files)\nNo script runs: not allowed.\n", 3},
+		{"one script runs", many, only("scripts/b.py"), "Files (read_skill_resource lists a directory):\n- scripts/a.py (does not run: not allowed)\n- scripts/b.py (runnable)\n- scripts/schemas/ (39 files)\n- scripts/z/file-0000.md\n", 7},
+		{"one of three runs", slices.Concat(scriptAt("a.sh"), scriptAt("b.sh"), scriptAt("c.sh")), only("b.sh"), "Files:\n- a.sh\n- b.sh (runnable)\n- c.sh\nOther scripts do not run: not allowed.\n", 5},
 		{"no interpreter takes it", []skills.Resource{{Path: "scripts/a.xsd", Kind: skills.KindScript, Text: true, Script: &script.Info{Problem: "no shebang"}}}, nobody, "Files:\n- scripts/a.xsd\n", 2},
 		{"outside scripts/ only what runs", []skills.Resource{{Path: "a.py", Text: true, Outside: &script.Info{Runtime: script.Python3}},
 			{Path: "b.py", Text: true, Outside: &script.Info{Runtime: script.Python3}}, {Path: "c", Text: true, Outside: &script.Info{Problem: "x"}}},

@@ -153,14 +153,14 @@ func runTool(network, files bool, usual, most time.Duration) mcp.Tool {
 	}
 	reach := "there is no network"
 	if network {
-		reach = "it reaches only what the operator granted"
+		reach = "it reaches only what was granted"
 	}
 	sees := "It sees none of the user's files: pass their text on stdin. It starts in /out"
 	if files {
 		sees = "It starts in /workspace, the user's directory, if that is granted: name files there by " +
 			"relative paths"
 	}
-	description := "Run a script of a loaded skill that the operator allowlisted, in a sandbox: its skill " +
+	description := "Run an allowed script of a loaded skill, in a sandbox: its skill " +
 		"is read-only at /skill, and " + reach + ". " + sees + ", and what it leaves in /out is returned. " +
 		"Any exit code is a normal result. Do not retry a refusal unchanged."
 	return newTool(ToolRun, "Run skill script", description, args.schema(runSchema()), false, true, network)

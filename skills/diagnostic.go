@@ -143,14 +143,14 @@ const (
 
 // fixes is the remedy for each code, for the author of a skill or the operator.
 var fixes = map[Code]string{
-	CodeUnreadableRoot:  "make it a readable directory or a sound zip archive, or leave the root out",
+	CodeUnreadableRoot:  "make it a readable directory or a sound zip archive, or leave it out",
 	CodeUnreadableDir:   "make the directory readable, or remove the link",
 	CodeOutsideRoot:     "copy the target here; a directory can be allowed with --allow-root instead",
 	CodeScanLimit:       "split what is too large, or raise --scan-limit; a SKILL.md has 1 MiB at most",
 	CodeMaxDepth:        "move the skills up, or raise the limit with --scan-limit depth=N",
 	CodeInvalidPath:     "rename it without control characters, backslashes and invalid UTF-8",
 	CodeCacheWrong:      "nothing, unless it comes again: then the disk or its clock is not to be trusted",
-	CodeShadowed:        "rename one of the two directories, give one root a prefix, or remove one",
+	CodeShadowed:        "rename one of the two directories, give one directory a prefix, or remove one",
 	CodeDuplicateName:   "rename all but one, or use their paths",
 	CodeRequiresMissing: "install what is missing or set the variable, then start again",
 	CodeNotStrict:       "correct what `skillsd validate` lists, or use --validation lenient",

@@ -87,7 +87,7 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 		at := slices.IndexFunc(allowed, func(dir string) bool { return within(dir, target) })
 		if at < 0 {
 			s.note(Warning, CodeOutsideRoot, l.path,
-				"the link %q leads out of its root and of every allowed root; "+
+				"the link %q leads out of its directory of skills; "+
 					"--allow-root with the directory it leads to, or one above that, serves it",
 				filepath.Join(l.area.root.Dir, filepath.FromSlash(l.dir)))
 			return nil, nil, nil

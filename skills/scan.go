@@ -222,13 +222,13 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 		if w := s.earlier(root, root.Prefix, false); w != nil {
 			s.unreadable[root] = true
 			s.note(Error, CodeUnreadableRoot, root.Dir,
-				"the root cannot be read: %v; its skills are served as they were", reason)
+				"the directory cannot be read: %v; its skills are served as they were", reason)
 			return s.walk(ctx, w.area, nil)
 		}
 		if missing {
 			return nil
 		}
-		s.note(Error, CodeUnreadableRoot, root.Dir, "the root cannot be read: %v", reason)
+		s.note(Error, CodeUnreadableRoot, root.Dir, "the directory cannot be read: %v", reason)
 		return nil
 	}
 	defer top.close()

@@ -15,7 +15,7 @@ const (
 	StateEnabled     State = "enabled"     // offered to models
 	StateHidden      State = "hidden"      // not offered to models, by its frontmatter; users can load it
 	StateUnavailable State = "unavailable" // lacks something it requires; not served
-	StateDisabled    State = "disabled"    // switched off by the operator; not served
+	StateDisabled    State = "disabled"    // switched off in the configuration; not served
 )
 
 // Status is the state of a skill and the operator's choices for it.
@@ -73,7 +73,7 @@ func (s *Snapshot) withhold() {
 	}
 }
 
-// statusOf returns the status of a skill by the operator's choices, then by its frontmatter. It adds the
+// statusOf returns the status of a skill in the configuration's choices, then by its frontmatter. It adds the
 // operator's entries that match the skill to named.
 func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 	status := Status{State: StateEnabled}
@@ -93,7 +93,7 @@ func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 	status.Pinned, status.NameOnly = chosen(s.opts.Pinned), chosen(s.opts.NameOnly)
 	if disabled {
 		status.State = StateDisabled
-		because("disabled by the operator")
+		because("disabled in the configuration")
 		return status
 	}
 	if missing := s.opts.missing(sk); len(missing) > 0 {
@@ -108,10 +108,10 @@ func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 		because("no prompt, user-invocable is false")
 	}
 	if status.Pinned {
-		because("pinned by the operator")
+		because("pinned in the configuration")
 	}
 	if status.NameOnly {
-		because("name only, by the operator")
+		because("name only, in the configuration")
 	}
 	return status
 }

@@ -41,16 +41,16 @@ func TestStatus(t *testing.T) {
 	}
 	snapshot := scan(t, opts, skills.Root{Dir: base, Tier: skills.TierUser})
 	want := map[string]skills.Status{
-		"plain":    {State: skills.StateEnabled, Pinned: true, Reasons: []string{"pinned by the operator"}},
+		"plain":    {State: skills.StateEnabled, Pinned: true, Reasons: []string{"pinned in the configuration"}},
 		"hidden":   {State: skills.StateHidden, Reasons: []string{"disable-model-invocation is set"}},
-		"quiet":    {State: skills.StateEnabled, NameOnly: true, Reasons: []string{"no prompt, user-invocable is false", "name only, by the operator"}},
+		"quiet":    {State: skills.StateEnabled, NameOnly: true, Reasons: []string{"no prompt, user-invocable is false", "name only, in the configuration"}},
 		"needs":    {State: skills.StateUnavailable, Reasons: []string{`requires the command "lack", which is not on PATH`}},
 		"vendor":   {State: skills.StateUnavailable, Reasons: []string{`requires the environment variable "UNSET", which is not set`}},
 		"granted":  {State: skills.StateEnabled},
 		"top":      {State: skills.StateUnavailable, Reasons: []string{`requires the command "lack", which is not on PATH`}},
 		"prose":    {State: skills.StateEnabled},
 		"words":    {State: skills.StateEnabled},
-		"deep/off": {State: skills.StateDisabled, Reasons: []string{"disabled by the operator"}},
+		"deep/off": {State: skills.StateDisabled, Reasons: []string{"disabled in the configuration"}},
 	}
 	got := map[string]skills.Status{}
 	for _, sk := range slices.Concat(snapshot.Skills, snapshot.Withheld) {

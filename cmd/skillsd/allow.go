@@ -241,9 +241,9 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		return err
 	}
 	if known.PinScript {
-		o.app.printf("allowed %s in any tree\n", facts.Entry)
+		o.app.printf("allowed %s, with any other files of its skill\n", facts.Entry)
 	} else {
-		o.app.printf("allowed %s in the tree %s\n", facts.Entry, facts.Tree)
+		o.app.printf("allowed %s, with the other files of its skill as they are\n", facts.Entry)
 	}
 	o.app.notef("skillsd: note: written to %s\n"+
 		"skillsd: note: servers with this configuration apply it at once",

@@ -125,7 +125,7 @@ func topics() (found []topic) {
 func writeUsage(w io.Writer, cmd *cobra.Command) {
 	fmt.Fprintf(w, "Usage:\n  %s\n", usageLine(cmd))
 	writeCommands(w, cmd)
-	sections, left := flagSections(cmd, isFront)
+	sections, left := flagSections(cmd, false)
 	for _, section := range sections {
 		fmt.Fprintf(w, "\n%s:\n%s", section.title, section.flags.FlagUsagesWrapped(helpWidth))
 	}
@@ -167,9 +167,9 @@ type flagSection struct {
 	flags *pflag.FlagSet
 }
 
-// flagSections returns the flags of a command in groups, those that show selects, and the number of the
-// others. The last group has the flags of every command.
-func flagSections(cmd *cobra.Command, show func(*cobra.Command, string) bool) ([]flagSection, int) {
+// flagSections returns the flags of a command in groups, all of them or those that its help shows, and the
+// number of options that are left out. The last group has the flags of every command.
+func flagSections(cmd *cobra.Command, all bool) (sections []flagSection, left int) {
 	const few, others, everywhere = "Flags", "Other flags", "Flags of every command"
 	titles, sets := []string{few}, map[string]*pflag.FlagSet{}
 	add := func(title string, flag *pflag.Flag) {
@@ -182,24 +182,31 @@ func flagSections(cmd *cobra.Command, show func(*cobra.Command, string) bool) ([
 		}
 		sets[title].AddFlag(&shown)
 	}
-	count, left, heading := 0, 0, map[string]string{}
+	count, heading := 0, map[string]string{}
 	own := cmd.LocalNonPersistentFlags()
 	for _, option := range config.Table() {
 		heading[option.Flag] = string(option.Section)
 	}
-	isShown := func(flag *pflag.Flag) bool { return heading[flag.Name] == "" || show(cmd, flag.Name) }
+	options := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(config.Options).Register(options)
+	// A flag of another command may have the name of an option and mean something else.
+	isOption := func(flag *pflag.Flag) bool {
+		option := options.Lookup(flag.Name)
+		return option != nil && option.Usage == flag.Usage
+	}
+	isShown := func(flag *pflag.Flag) bool {
+		return all || !flag.Hidden && (!isOption(flag) || isFront(cmd, flag.Name))
+	}
 	own.VisitAll(func(flag *pflag.Flag) {
-		switch {
-		case flag.Hidden:
-		case isShown(flag):
+		if isShown(flag) {
 			count++
-		default:
+		} else if !flag.Hidden {
 			left++
 		}
 	})
 	own.VisitAll(func(flag *pflag.Flag) {
 		switch {
-		case flag.Hidden || !isShown(flag):
+		case !isShown(flag):
 		case count < manyFlags:
 			add(few, flag)
 		default:
@@ -216,7 +223,6 @@ func flagSections(cmd *cobra.Command, show func(*cobra.Command, string) bool) ([
 	for _, section := range config.Sections() {
 		titles = append(titles, string(section))
 	}
-	var sections []flagSection
 	for _, title := range append(titles, others, everywhere) {
 		if sets[title] != nil {
 			sections = append(sections, flagSection{title, sets[title]})
@@ -248,9 +254,6 @@ func isFront(cmd *cobra.Command, flag string) bool {
 	}
 	return slices.Contains(front, flag)
 }
-
-// isAny shows every flag.
-func isAny(*cobra.Command, string) bool { return true }
 
 // group is a heading of the list of commands, and the commands below it in their order.
 type group struct {
@@ -334,7 +337,7 @@ func writeMan(cmd *cobra.Command, dir string) error {
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(name), roff(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.nf\n%s\n.fi\n.SH DESCRIPTION\n", roff(usageLine(cmd)))
 	manText(&b, longText(cmd))
-	sections, _ := flagSections(cmd, isAny)
+	sections, _ := flagSections(cmd, true)
 	for _, section := range sections {
 		fmt.Fprintf(&b, ".SH %s\n", roff(strings.ToUpper(section.title)))
 		section.flags.VisitAll(func(flag *pflag.Flag) {

@@ -29,6 +29,9 @@ type planned struct {
 	roots *config.RootOptions // installed skills may not take paths of skills in these roots; may be nil
 	dry   bool                // print the plan without carrying it out
 	quiet bool                // the caller reports what is installed and not served
+	// some is set if no skill was named: a skill that waits for a review is then a fact about the source, and
+	// no problem of the command, as long as others are served.
+	some bool
 	// compute also describes the skills of the plan, which cannot be read after it is carried out.
 	compute func(i *install.Installer) (*install.Plan, error)
 	// confirm runs before the plan is carried out, and may return an error to stop; may be nil.
@@ -92,7 +95,9 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 			a.say("hint", row[1])
 		}
 	}
-	if len(waiting) > 0 && err == nil {
+	isServed := func(c install.Change) bool { return c.After != nil && c.After.Served() }
+	isEnough := p.some && slices.ContainsFunc(plan.Changes, isServed)
+	if len(waiting) > 0 && err == nil && !isEnough {
 		err = &exit.Error{Code: exit.Problems}
 	}
 	if !p.dry && !p.quiet {
@@ -299,6 +304,7 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 	return o.app.carryOut(ctx, planned{
 		roots: &o.Roots,
 		dry:   o.DryRun,
+		some:  o.request.All || o.request.Plugin != "",
 		confirm: func(ctx context.Context, plan *install.Plan) error {
 			return o.app.accept(ctx, plan, nil, !o.JSON)
 		},

@@ -38,7 +38,7 @@ func newChangeCmds(a *app) []*cobra.Command {
 					trees := map[string]string{}
 					for _, c := range plan.Changes {
 						if verb == "rolled back" {
-							trees[c.Name] = " to tree " + c.After.Tree.String()
+							trees[c.Name] = " to " + c.After.Tree.String()
 						}
 					}
 					for _, name := range names {
@@ -136,7 +136,7 @@ func (a *app) verify(ctx context.Context, asJSON bool) (err error) {
 		hints = append(hints, "`skillsd sync` restores what the lock file says")
 	}
 	if len(strays) > 0 {
-		hints = append(hints, "remove what nobody installed: "+
+		hints = append(hints, "remove files that were not installed: "+
 			report.ShellLine(append([]string{"rm", "-r"}, strays[:min(len(strays), 3)]...)...))
 	}
 	return exit.Errorf(exit.Problems, strings.Join(hints, "; "), "%s with what is installed",
@@ -287,7 +287,7 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 		case c.Dropped:
 			text += "; the earlier version is forgotten: " + c.Lost
 		case c.Lost != "":
-			text += "; the earlier version cannot be had again: " + c.Lost
+			text += "; the earlier version is missing: " + c.Lost
 			lost = append(lost, c.Name)
 		}
 		if !c.Earlier || c.Lost == "" || c.Dropped {

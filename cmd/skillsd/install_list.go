@@ -73,7 +73,7 @@ func (a *app) collectTrees(ctx context.Context, i *install.Installer) {
 		return nil
 	})
 	if err == nil && n > 0 {
-		fmt.Fprintf(a.err, "skillsd: note: removed %s that nothing needs any more from the store\n",
-			report.Plural(n, "tree"))
+		fmt.Fprintf(a.err, "skillsd: note: deleted %s that nothing needs any more\n",
+			report.Plural(n, "stored version"))
 	}
 }

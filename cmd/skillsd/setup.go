@@ -118,7 +118,7 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 	}
 	if client.Approve {
 		flags.BoolVar(&opts.Approve, "approve-scripts", false,
-			"let the client run allowlisted scripts without asking, which it needs to run any without a "+
+			"let the client run allowed scripts without asking, which it needs to run any without a "+
 				"terminal; stays until --remove")
 	}
 	if client.Project {

@@ -35,12 +35,12 @@ var (
 	skillExcluded = refusal{code: policy.CodeProfileExcludes, rule: "subagent_profile_not_allowed",
 		detail:   "the profile of this session does not include the skill {name}",
 		remedy:   "{nearest}do without it, or ask the user whether this session should have it",
-		operator: "the operator can add the skill to the profile"}
+		operator: "the user can add the skill to the profile"}
 	fileOutsideRoot = refusal{code: policy.CodeResourceOutsideRoot,
 		detail: "the file lies outside of its skill",
-		remedy: "the operator can put the file inside the skill"}
+		remedy: "the user can put the file inside the skill"}
 	fileNotReadable = refusal{code: policy.CodePermissionDenied,
-		detail: "the server may not read this file", remedy: "the operator can make the file readable for it"}
+		detail: "the server may not read this file", remedy: "the user can make the file readable for it"}
 	scriptDiffers = refusal{code: policy.CodeScriptSnapshotMismatch,
 		plain:  "the script differs from the one that was loaded",
 		detail: "Skill script differs from the run-start registry snapshot; refusing to execute active code.",
@@ -49,14 +49,14 @@ var (
 		detail: "the skill's files differ from those that were loaded and allowed{file}",
 		remedy: "ask the user to review the change and to allow the script again; then load the skill " +
 			"again",
-		operator: "the operator can review the change and allow the script again; then load the skill again"}
+		operator: "the user can review the change and allow the script again; then load the skill again"}
 	loadedOld = refusal{code: policy.CodeScriptSnapshotMismatch,
 		detail: "the skill changed since it was loaded, and the script is allowed as it is now",
 		remedy: "call load_skill again, then run the script again"}
 	skillRemoved = refusal{code: policy.CodeScriptSnapshotMismatch,
 		detail:   "the skill {name} was removed or disabled",
 		remedy:   "do without it, or ask the user to put it back as it was",
-		operator: "the operator can put the skill back as it was"}
+		operator: "the user can put the skill back as it was"}
 	outputOpaque = refusal{code: policy.CodeOutputOpaque,
 		detail: "{stream} was not released by CFC policy", remedy: remedyWithheld}
 	outputDenied = refusal{code: policy.CodeOutputNotReleased, detail: "{reason}", remedy: remedyWithheld}
@@ -84,14 +84,14 @@ var (
 			"unchanged",
 		operator: waitsHere.operator}
 	clientCannotAsk = refusal{code: policy.CodeApprovalRequired,
-		remedy: "nobody was asked, because this client cannot ask its user; {remedy}"}
+		remedy: "the user was not asked: this client cannot ask; {remedy}"}
 	clientFailed = refusal{code: policy.CodeApprovalRequired,
-		detail: "nobody was asked: the client answered the question with an error", remedy: "{remedy}"}
+		detail: "the user was not asked: the client answered with an error", remedy: "{remedy}"}
 	clientAnswered = refusal{code: policy.CodeApprovalRequired,
-		detail: "nobody was asked: the client answered by itself, sooner than a person can",
+		detail: "the user was not asked: the client answered by itself, sooner than a person can",
 		remedy: "claude -p, codex exec and clients that may not ask do so; {remedy}"}
 	formUnfilled = refusal{code: policy.CodeApprovalRequired,
-		detail: "the form came back without one of its decisions, so that nobody decided",
+		detail: "the form came back without a decision",
 		remedy: "call the tool again and let the user choose a decision, or {remedy}"}
 	userDeclined = refusal{code: policy.CodeApprovalDeclined,
 		detail: "the user declined", remedy: "ask the user before you call the tool again"}

@@ -140,7 +140,7 @@ func (s *Sessions) pinAll(ctx context.Context, is *inForce, of func(policy.Entry
 			continue
 		}
 		if err := s.pin(ctx, is, sk, entry); err != nil {
-			s.cfg.Logger.WarnContext(ctx, "allowlisted script cannot be prepared",
+			s.cfg.Logger.WarnContext(ctx, "allowed script cannot be prepared",
 				slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
 		}
 	}
@@ -160,7 +160,7 @@ func (s *Sessions) pin(ctx context.Context, is *inForce, sk *skills.Skill, entry
 	file := index.Resource(entry.Path)
 	switch {
 	case file == nil:
-		s.cfg.Logger.WarnContext(ctx, "allowlisted script is not there", slog.String("skill", entry.Skill),
+		s.cfg.Logger.WarnContext(ctx, "allowed script is not there", slog.String("skill", entry.Skill),
 			slog.String("path", entry.Path))
 	case noted.file == "":
 		noted.file = file.Digest

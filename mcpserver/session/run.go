@@ -669,7 +669,7 @@ func (s *Session) runnerOf(ctx context.Context, onHost bool) (sandbox.Runner, er
 	if s.cfg.Host == nil {
 		return nil, &sandbox.UnavailableError{Backend: "host",
 			Reason: "this server runs no scripts on the host",
-			Remedy: "the operator can set the entry's target to sandbox"}
+			Remedy: "the user can set the entry's target to sandbox"}
 	}
 	return s.cfg.Host, nil
 }

@@ -31,7 +31,7 @@ func TestRunnable(t *testing.T) {
 		{"allowed", benchOptions{policy: direct}, "", false, ""},
 		{"allowed, strict", benchOptions{policy: strict}, "", false, ""},
 		{"wrong pin", benchOptions{policy: direct, allow: pin("0")}, "", false, "script_snapshot_mismatch"},
-		{"not allowlisted", benchOptions{policy: direct, allow: []string{"demo:scripts/x.rb"}}, "", false, "script_not_allowlisted"},
+		{"not allowed", benchOptions{policy: direct, allow: []string{"demo:scripts/x.rb"}}, "", false, "script_not_allowlisted"},
 		{"closed tier", benchOptions{policy: closed}, "", false, "tier_denied"},
 		{"profile of the call", benchOptions{policy: narrow}, "other", false, "profile_excludes"},
 		{"profile that includes it", benchOptions{policy: narrow}, "same", false, ""},

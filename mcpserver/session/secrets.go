@@ -35,7 +35,7 @@ func (s *Sessions) checkEntries(ctx context.Context, rules *Rules) error {
 		}
 		_, values, err := s.declared(rules).Variables(entry)
 		if err != nil {
-			s.cfg.Logger.WarnContext(ctx, "allowlisted script lacks what it is to get",
+			s.cfg.Logger.WarnContext(ctx, "allowed script lacks what it is to get",
 				slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
 			continue
 		}

@@ -324,7 +324,7 @@ func TestRefusals(t *testing.T) {
 		{"unknown skill", benchOptions{policy: direct}, true, "demon", "scripts/ok.sh", "skill_not_found", "script_executed"},
 		{"path", benchOptions{policy: direct}, true, "demo", "scripts/../ok.sh", "script_path_invalid", "script_executed"},
 		{"not loaded", benchOptions{policy: direct}, false, "demo", "scripts/ok.sh", "skill_not_activated", "policy.denied"},
-		{"not allowlisted", benchOptions{policy: direct, allow: []string{"demo:scripts/x.rb"}}, true, "demo", "scripts/ok.sh", "script_not_allowlisted", "policy.denied"},
+		{"not allowed", benchOptions{policy: direct, allow: []string{"demo:scripts/x.rb"}}, true, "demo", "scripts/ok.sh", "script_not_allowlisted", "policy.denied"},
 		{"wrong pin", benchOptions{policy: direct, allow: []string{"demo:scripts/ok.sh@sha256:" + strings.Repeat("0", 64)}}, true, "demo", "scripts/ok.sh", "script_snapshot_mismatch", "policy.denied"},
 		{"allowed-tools", benchOptions{policy: direct}, true, "narrow", "scripts/a.sh", "allowed_tools_conflict", "policy.denied"},
 		{"no evidence", benchOptions{}, true, "demo", "scripts/ok.sh", "direct_command_required", "policy.denied"},

@@ -52,12 +52,12 @@ func (s *Sessions) Start(ctx context.Context, preload []string) error {
 	for _, entry := range is.Policy.Entries() {
 		sk := snapshot.Skill(entry.Skill)
 		if sk == nil {
-			s.cfg.Logger.WarnContext(ctx, "allowlisted skill is not there", slog.String("skill", entry.Skill),
+			s.cfg.Logger.WarnContext(ctx, "allowed skill is not there", slog.String("skill", entry.Skill),
 				slog.String("path", entry.Path))
 			continue
 		}
 		if err := s.pin(ctx, is, sk, entry); err != nil {
-			s.cfg.Logger.WarnContext(ctx, "allowlisted script cannot be prepared",
+			s.cfg.Logger.WarnContext(ctx, "allowed script cannot be prepared",
 				slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
 		}
 	}

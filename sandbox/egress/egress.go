@@ -18,7 +18,7 @@
 //     link-local, private, shared, multicast and reserved addresses, the registered IPv6 notations that
 //     contain an IPv4 address, the networks of the machine's interfaces, including public ones, and the known
 //     metadata services. A listed address is reached even if it is one of these: an operator who lists
-//     10.0.0.5:443 means it.
+//     10.0.0.5:443 means it. So is a name that the program trusts ([Config].Trusted).
 //   - Proxies in the server's environment are not used.
 //   - Connections, in total and concurrently, their bytes, and the time until a request has arrived are
 //     limited, and everything ends with Serve.
@@ -46,9 +46,12 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// Config configures a proxy. Fields other than Allow are for tests and tuning.
+// Config configures a proxy. Fields other than Allow and Trusted are for tests and tuning.
 type Config struct {
 	Allow []Target // the only hosts and ports that are reached
+	// Trusted are those of Allow whose names may lead to any address: an operator who configures such a host
+	// for its own purpose knows where it is.
+	Trusted []Target
 
 	AtOnce   int           // concurrent connections; 0 means 64
 	Total    int           // connections in a run; 0 means 500
@@ -98,8 +101,9 @@ const (
 
 // A Proxy serves one run. Its methods are safe for concurrent use.
 type Proxy struct {
-	cfg   Config
-	slots chan struct{}
+	cfg            Config
+	resolveTrusted func(ctx context.Context, name string) ([]netip.Addr, error)
+	slots          chan struct{}
 
 	mu       sync.Mutex
 	total    int
@@ -124,13 +128,14 @@ func New(cfg Config) *Proxy {
 	if cfg.Patience <= 0 {
 		cfg.Patience = 10 * time.Second
 	}
+	resolveTrusted := cfg.Resolve
 	if cfg.Resolve == nil {
-		cfg.Resolve = resolve
+		cfg.Resolve, resolveTrusted = resolve, resolveAsHere
 	}
 	if cfg.Dial == nil {
 		cfg.Dial = dial
 	}
-	return &Proxy{cfg: cfg, slots: make(chan struct{}, cfg.AtOnce), left: cfg.Bytes}
+	return &Proxy{cfg: cfg, resolveTrusted: resolveTrusted, slots: make(chan struct{}, cfg.AtOnce), left: cfg.Bytes}
 }
 
 // Connections returns the connections so far, in the order of arrival. Connections beyond Config.Total are

@@ -90,7 +90,7 @@ for addr in (os.environ["LISTED"], os.environ["OTHER"], "127.0.0.1:3129"):
         print("closed")
 `)
 	want := "['hello', 'GET /x?y HTTP/1.1', 'Host: " + listed + "']\n403 this host and port is not granted to the script; " +
-		"the operator can add it to the entry's network\nclosed\nclosed\nclosed\n"
+		"the user can add it to the entry's network\nclosed\nclosed\nclosed\n"
 	if got := string(res.Stdout.Head); got != want {
 		t.Errorf("the script printed %q, want %q; stderr %q", got, want, res.Stderr.Head)
 	}

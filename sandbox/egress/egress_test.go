@@ -350,6 +350,20 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%s: answered %q, dialled %v, recorded %+v", ip, got, w.dialled, p.Connections())
 		}
 	}
+	// A name that is trusted may lead anywhere, and no other name may then.
+	trusted, err := egress.ParseTarget("a.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{names: map[string][][]netip.Addr{"a.example": {addrs("10.0.0.1")}, "b.example": {addrs("10.0.0.1")}}, answer: "hi"}
+	_, addr, stop := w.serve(t, egress.Config{Trusted: []egress.Target{trusted}}, "a.example", "b.example")
+	for _, name := range []string{"a.example", "b.example"} {
+		ask(t, addr, "CONNECT "+name+":443 HTTP/1.1\r\n\r\n")
+	}
+	stop()
+	if got := strings.Join(w.dialled, " "); got != "10.0.0.1:443" {
+		t.Errorf("dialled %q, want the address of the trusted name alone", got)
+	}
 	for _, tt := range []struct {
 		name    string
 		answers [][]netip.Addr

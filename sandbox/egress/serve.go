@@ -25,9 +25,9 @@ var answers = map[Refusal][2]string{
 	Malformed: {"400 Bad Request",
 		"the proxy serves CONNECT HOST:PORT, and http requests with a full URL and a plain length"},
 	NotListed: {"403 Host Not Granted",
-		"this host and port is not granted to the script; the operator can add it to the entry's network"},
+		"this host and port is not granted to the script; the user can add it to the entry's network"},
 	NotPublic: {"403 Address Not Public",
-		"the name does not lead to a public address; the operator can list the address itself"},
+		"the name does not lead to a public address; the user can list the address itself"},
 	NotResolved: {"502 Name Not Resolved", "the name has no address"},
 	NotReached:  {"502 Nothing Answers", "nothing answers at the address"},
 	TooSlow:     {"408 Request Timeout", "the request did not arrive in time"},
@@ -120,12 +120,16 @@ func (p *Proxy) connect(ctx context.Context, t Target, record *Connection) (net.
 }
 
 // addresses returns the addresses to dial for a target: the target itself if it is an address, otherwise the
-// public addresses of its name.
+// public addresses of its name, or all if it is trusted.
 func (p *Proxy) addresses(ctx context.Context, t Target) ([]netip.Addr, Refusal) {
 	if t.addr.IsValid() {
 		return []netip.Addr{t.addr}, ""
 	}
-	found, err := p.cfg.Resolve(ctx, t.host)
+	isTrusted, find := slices.Contains(p.cfg.Trusted, t), p.cfg.Resolve
+	if isTrusted {
+		find = p.resolveTrusted
+	}
+	found, err := find(ctx, t.host)
 	if err != nil || len(found) == 0 {
 		return nil, NotResolved
 	}
@@ -138,7 +142,7 @@ func (p *Proxy) addresses(ctx context.Context, t Target) ([]netip.Addr, Refusal)
 	for _, addr := range found {
 		// Resolvers return IPv4 addresses in either notation.
 		addr = addr.Unmap()
-		if address.Public(addr, own) {
+		if isTrusted || address.Public(addr, own) {
 			may = append(may, addr)
 		}
 	}
@@ -220,6 +224,12 @@ func closeWrite(c net.Conn) {
 // resolve looks up exactly this name: the final dot prevents the use of search domains.
 func resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name+".")
+}
+
+// resolveAsHere looks up a name as other programs of this machine do: a name without dots may need a search domain,
+// or be in the file of hosts.
+func resolveAsHere(ctx context.Context, name string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }
 
 func dial(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {

@@ -115,10 +115,10 @@ func (e *execution) cwdError() error {
 	switch {
 	case filepath.Clean(e.cwd()) != sandbox.WorkspaceDir: // the caller may choose another directory
 	case e.root:
-		err.Operator = "the operator can name the owner of the workspace, --workspace-owner USER; " +
+		err.Operator = "you can name the owner of the project directory, --workspace-owner USER; " +
 			"`skillsd doctor` shows who that is"
 	default:
-		err.Operator = "the operator can let the server's user enter the workspace"
+		err.Operator = "you can let the server's user enter the project directory"
 	}
 	return err
 }

@@ -356,7 +356,7 @@ func (p *Pool) Acquire(
 		case errors.Is(err, nats.ErrNoResponders):
 			err = &sandbox.UnavailableError{Backend: "pool " + p.name,
 				Reason: "no worker of the pool answers",
-				Remedy: "the operator can start one: `skillsd worker --pool " + p.name + "`"}
+				Remedy: "the user can start one: `skillsd worker --pool " + p.name + "`"}
 		case !errors.As(err, new(*RefusedError)):
 			err = fmt.Errorf("%w: %w", ErrBusy, err)
 		}

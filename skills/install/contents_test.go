@@ -73,7 +73,10 @@ func TestLinkOutOfPart(t *testing.T) {
 
 // The files that the links of a source lead to are bounded in number and in bytes.
 func TestLinkLimits(t *testing.T) {
-	for _, used := range []completions{{files: maxTaken - 1}, {bytes: maxTakenBytes - 3}} {
+	for _, used := range []struct {
+		files int
+		bytes int64
+	}{{files: maxTaken - 1}, {bytes: maxTakenBytes - 3}} {
 		f := &fetched{}
 		f.done.files, f.done.bytes = used.files, used.bytes
 		err := errors.Join(f.count(2), f.count(2))
@@ -150,7 +153,7 @@ func TestNamedInPlugin(t *testing.T) {
 		"p/skills/b/SKILL.md":       skillText("b"),
 		"p/bin/tool.py":             "from util import x\nopen(os.environ['CLAUDE_PLUGIN_ROOT'] + '/data/d.json')\n",
 		"p/bin/util.py":             "x = 1\n", "p/bin/other.py": "", "p/data/d.json": "{}", "p/data/e.json": "{}",
-		"p/docs/a.md": "A.", "outside.md": "O.", "p/big/1": big, "p/big/2": big, "p/hooks/h.sh": "",
+		"p/docs/a.md": "See ../docs/b.md.", "p/docs/b.md": "B.", "outside.md": "O.", "p/big/1": big, "p/big/2": big, "p/hooks/h.sh": "",
 	}
 	dir := write(t, t.TempDir(), files)
 	m := newMachine(t)
@@ -169,7 +172,7 @@ func TestNamedInPlugin(t *testing.T) {
 		}
 	}
 	want := []string{".claude-plugin/plugin.json", "big/1", "bin/tool.py", "bin/util.py", "data/d.json", "docs/a.md",
-		"skills/a/scripts/own.sh", "skills/b/SKILL.md"}
+		"skills/a/scripts/own.sh"}
 	if !slices.Equal(got, want) {
 		t.Errorf("taken = %q, want %q", got, want)
 	}

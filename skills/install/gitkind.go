@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // gitKind is a git repository.
@@ -62,8 +63,15 @@ func gitError(source string, err error) error {
 			"skillsd install file://$PWD/mirror.git",
 			"the repository %s belongs to another user, and git does not read such a repository", dir)
 	}
+	if redirected().MatchString(err.Error()) {
+		return refuse("give the address that it leads to, or --insecure-transport if you trust the network",
+			"%s redirects to another address, which git does not follow over http", source)
+	}
 	return &FetchError{source, err, KindGit}
 }
+
+// redirected matches what git prints about a redirect that it does not follow.
+var redirected = pattern.New(`returned error: 30[1278]`)
 
 func (gitKind) fetch(
 	ctx context.Context, p *Plan, f *fetched, access Access,

@@ -99,9 +99,14 @@ func TestRedirect(t *testing.T) {
 	defer named.Close()
 	for _, insecure := range []bool{false, true} {
 		reached.Store(0)
-		if _, _, err := fetch(t.Context(), Git{Path: git}, t.TempDir(), named.URL+"/x.git", "",
-			Access{Insecure: insecure}); err == nil {
+		_, _, err := fetch(t.Context(), Git{Path: git}, t.TempDir(), named.URL+"/x.git", "",
+			Access{Insecure: insecure})
+		if err == nil {
 			t.Error("a server without a repository gave one")
+		}
+		shown := gitError(named.URL, err)
+		if strings.Contains(shown.Error(), "redirects to another address, which git does not follow") == insecure {
+			t.Errorf("insecure %t: the error is %v", insecure, shown)
 		}
 		if got := reached.Load() > 0; got != insecure {
 			t.Errorf("insecure %t: the other server was reached: %t", insecure, got)

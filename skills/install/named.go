@@ -25,8 +25,8 @@ const (
 	maxNamedBytes = 8 << 20
 )
 
-// namer takes the files of its plugin that a skill names, and those that these name in turn. What is named is
-// taken whole or not at all.
+// namer takes the files of its plugin that a skill names, and those that the programs among them name in turn:
+// from text to text, most plugins lead to all of their files. What is named is taken whole or not at all.
 type namer struct {
 	*taker
 	plugin *plugin.Plugin
@@ -40,7 +40,7 @@ type namer struct {
 // takeNamed computes contents from the contents without files of the plugin.
 //
 // Files are named after a variable (${CLAUDE_PLUGIN_ROOT}/bin/tool.sh), or relative to the file that names
-// them (../../shared/style.md). Scripts that are taken also name the files next to them that they load.
+// them (../../shared/style.md). Programs that are taken also name the files next to them that they load.
 func (f *fetched) takeNamed(ctx context.Context, linked *contents, of *plugin.Plugin) (*contents, error) {
 	hasOwn := slices.ContainsFunc(linked.own.Files, func(file store.File) bool {
 		return strings.HasPrefix(file.Path, skills.PluginDir+"/")
@@ -101,6 +101,9 @@ func (n *namer) all(ctx context.Context) error {
 	for len(n.queue) > 0 {
 		next := n.queue[0]
 		n.queue = n.queue[1:]
+		if !slices.Contains(programs, path.Ext(next)) {
+			continue
+		}
 		data := n.f.text(next)
 		if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
 			continue
@@ -132,7 +135,9 @@ func (n *namer) text(ctx context.Context, at string, data []byte) error {
 		name = strings.TrimRight(name, ".,:")
 		for _, dir := range []string{path.Dir(at), n.skill} {
 			below, ok := n.below(path.Join(dir, name))
-			if ok && !isBelow(n.skill, path.Join(dir, name)) && n.exists(below) {
+			// Another skill is a skill of its own, which clients load by its name.
+			ok = ok && !isSkillFile(below) && !isBelow(n.skill, path.Join(dir, name))
+			if ok && n.exists(below) {
 				if err := n.take(ctx, below, false); err != nil {
 					return err
 				}
@@ -264,9 +269,6 @@ var programs = []string{".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".
 // loaded takes the files and directories beside a program at a path of the source that it names: by their
 // file names, or as the modules that it imports.
 func (n *namer) loaded(ctx context.Context, at string, data []byte) error {
-	if !slices.Contains(programs, path.Ext(at)) {
-		return nil
-	}
 	dir, ok := n.below(path.Dir(at))
 	if !ok {
 		return nil // the whole plugin is beside it

@@ -83,7 +83,7 @@ func (i *Installer) Accept(trees map[string]digest.Digest) (*Plan, error) {
 		case e.Verdict == policy.Refuse:
 			return nil, &AcceptError{"is refused: " + e.Why}
 		case want != "" && want != e.Tree:
-			return nil, &AcceptError{fmt.Sprintf("has the tree %s, not %s", e.Tree, want)}
+			return nil, &AcceptError{fmt.Sprintf("has the digest %s, not %s", e.Tree, want)}
 		case e.Accepted == e.Tree:
 			return e, nil
 		}
@@ -154,7 +154,7 @@ func (p *Plan) same(ctx context.Context, c *Change) error {
 		return err
 	}
 	if index.TreeDigest != c.After.Tree {
-		return fmt.Errorf("%s changed while it was installed: it has the tree %s, not %s",
+		return fmt.Errorf("%s changed while it was installed: it has the digest %s, not %s",
 			c.Name, index.TreeDigest, c.After.Tree)
 	}
 	return nil
@@ -298,7 +298,7 @@ func (p *Plan) AssessAll(ctx context.Context, s Sync) (rows []Change, err error)
 			}
 		}
 		if found.Verdict != "" && (e.Accepted != e.Tree || found.Verdict == policy.Refuse) {
-			rows = append(rows, Change{Name: e.Name, Before: e, After: e, What: "nobody has accepted it",
+			rows = append(rows, Change{Name: e.Name, Before: e, After: e, What: "it was not accepted",
 				Verdict: found.Verdict, Why: found.Why, lockOnly: true})
 		}
 	}

@@ -59,58 +59,57 @@ var codes = map[Code]struct {
 	CodeToolNotAllowed: {NotAuthorized, "this server does not offer run_skill_script",
 		"ask the user whether this server should offer it; `skillsd doctor`, in a terminal of their own, " +
 			"has how",
-		"the operator can offer it with --allow-tool {tool}, or allow_tools in the configuration"},
+		"allow the script, and with it the tool: skillsd allow {shell script}; or --allow-tool {tool}"},
 	CodeDirectCommandRequired: {NotAuthorized, "nothing shows that the user wants it",
 		remedyUnasked,
-		"the operator can " + operatorCommand},
+		"you can " + operatorCommand},
 	CodeSkillNotActivated: {NotAuthorized, "the skill is not loaded",
 		"call load_skill with this skill, then run the script again", ""},
 	CodeActivationUnknown: {NotAuthorized, "the activation handle is unknown or has expired",
 		"call load_skill again and use the handle it returns", ""},
-	CodeScriptNotAllowlisted: {NotAuthorized, "not allowlisted",
+	CodeScriptNotAllowlisted: {NotAuthorized, "not allowed",
 		"if the user wants it to run, they can allow it at a terminal of their own, not in an agent's shell",
-		"the operator can allow it with `skillsd allow {shell script}` or --allow-skill-script " +
-			"{shell script}"},
+		"you can allow it with `skillsd allow {shell script}` or --allow-skill-script {shell script}"},
 	CodeAllowedToolsConflict: {NotAuthorized, "the skill's own allowed-tools do not cover it",
-		"ask the user: the skill's author can add run_skill_script to allowed-tools, or the operator can " +
+		"ask the user: the skill's author can add run_skill_script to allowed-tools, or the user can " +
 			"take that list as advice",
-		"the skill's author can add run_skill_script to allowed-tools, or the operator can serve with " +
+		"the skill's author can add run_skill_script to allowed-tools, or you can serve with " +
 			"--allowed-tools advisory, or policy.allowed_tools in the configuration"},
 	CodeTierDenied: {NotAuthorized, "scripts of this tier are not run here",
 		"do without the script, or ask the user whether scripts of tier {tier} should run here",
-		"the operator can serve without --tier-scripts {tier}=deny, or without it in policy.tier_scripts"},
+		"you can serve without --tier-scripts {tier}=deny, or without it in policy.tier_scripts"},
 	CodeApprovalRequired: {NotAuthorized, "it needs an approval that this client cannot ask for",
 		remedyUnasked,
-		"use a client through which the server can ask the user, or the operator can change ask"},
+		"use a client through which the server can ask you, or change ask in the entry"},
 	CodeApprovalDeclined: {NotAuthorized, "the user declined it",
 		"ask the user before you call the tool again", ""},
 	CodeProfileExcludes: {NotAuthorized, "the profile does not include it",
 		"do without it, or ask the user whether this session should have it",
-		"the operator can add it to the profile, or choose another one"},
+		"you can add it to the profile, or choose another one"},
 	CodePermissionDenied: {NotAuthorized, "it needs the host",
 		"ask the user whether scripts may run on the host, outside of the sandbox",
-		"the operator can start the server with --skill-script-execution-target host, or " +
+		"you can start the server with --skill-script-execution-target host, or " +
 			"policy.execution_target in the configuration, or with a profile whose target is host"},
 	CodeLeaseInvalid: {NotAuthorized, "it needs a browser lease",
 		"the client can lease a browser on this machine and send it with the call as _meta " +
 			"skillsd/browser-lease", ""},
 	CodeResourceOutsideRoot: {NotObservable, "it lies outside of its skill",
-		"the operator can put the file inside the skill", ""},
+		"the user can put the file inside the skill", ""},
 	CodeScriptOutsideRoot: {NotObservable, "it lies outside of its skill",
-		"the operator can put the file inside the skill", ""},
-	CodeScriptSnapshotMismatch: {NotObservable, "it is not what the operator allowed",
+		"the user can put the file inside the skill", ""},
+	CodeScriptSnapshotMismatch: {NotObservable, "it is not what was allowed",
 		"ask the user to review what changed in the skill and to allow it again; load the skill " +
 			"again after that",
-		"the operator can review the change and allow the script again; then load the skill again"},
-	CodeOutputNotReleased: {NotObservable, "its output is not released by the operator",
+		"you can review the change and allow the script again; then load the skill again"},
+	CodeOutputNotReleased: {NotObservable, "its output is not released",
 		"nothing ran; ask the user whether its output may be shown to you: `skillsd doctor`, in a terminal " +
 			"of their own, has how",
-		"the operator can release it with --release observed, or --release opaque to run it " +
+		"you can release it with --release observed, or --release opaque to run it " +
 			"without showing " +
 			"its output; or with release in its entry, or policy.release, in the configuration"},
 	CodeOutputOpaque: {NeedsOpaquePassThrough, "its output is not shown",
-		"the user can read it in the record of this session",
-		"the operator can read it with `skillsd session show SESSION --output HANDLE`"},
+		"the user can read it in the log of this session",
+		"you can read it with `skillsd session show SESSION --output HANDLE`"},
 }
 
 // operatorCommand tells how the operator can have every call treated as a command of the user.
@@ -121,7 +120,7 @@ const operatorCommand = "start the server with --prompt-slot-role direct-command
 const operatorNever = "let exactly these bytes run without asking, `skillsd allow --ask never {shell script}`"
 
 // operatorAsked begins the alternatives to asking the user.
-const operatorAsked = "use a client through which the server can ask the user, or the operator can "
+const operatorAsked = "use a client through which the server can ask you, or "
 
 // remedyUnasked is the remedy if an approval by the user would be enough.
 const remedyUnasked = "if the user wants this, they can use a client through which the server " +
@@ -162,14 +161,14 @@ var (
 		detail: "{tool} is not allowed in this run"}
 	profileUnknown = refusal{code: CodeProfileExcludes, rule: ruleProfile,
 		detail:   "{tool}: this session is held to a profile that does not exist",
-		remedy:   "ask the user to have the profile of this session mended",
-		operator: "the operator can configure the profile, or choose one that exists"}
+		remedy:   "ask the user to have the profile of this session fixed",
+		operator: "you can configure the profile, or choose one that exists"}
 	profileExcludes = refusal{code: CodeProfileExcludes, rule: ruleProfile,
 		detail: "{tool}: the profile {profile} does not include {what}"}
 	modeUnknown = refusal{code: CodeDirectCommandRequired, rule: "mode_unknown",
 		detail:   "{tool}: the enforcement mode is unknown",
-		remedy:   "ask the user to have the server's enforcement mode mended",
-		operator: "the operator can set --cfc-enforcement-mode, or policy.mode in the configuration"}
+		remedy:   "ask the user to have the server's enforcement mode fixed",
+		operator: "you can set --cfc-enforcement-mode, or policy.mode in the configuration"}
 	handleUnknown = refusal{code: CodeActivationUnknown,
 		detail: "{tool}: the activation handle is unknown or has expired"}
 	notActivated = refusal{code: CodeSkillNotActivated,
@@ -182,13 +181,13 @@ var (
 			"activation, the handle in the line Activation of what load_skill returned: this client names " +
 			"no session"}
 	notAllowlisted = refusal{code: CodeScriptNotAllowlisted,
-		plain:  "the operator has not allowed {script}",
+		plain:  "{script} is not allowed",
 		detail: "{tool}: skill script is not exactly allowlisted: {script}"}
 	notNameable = refusal{code: CodeScriptNotAllowlisted,
-		plain:  "the operator has not allowed {script}",
+		plain:  "{script} is not allowed",
 		detail: "{tool}: skill script is not exactly allowlisted: {script}",
 		remedy: "ask the user to rename the directory of the skill: no script below this path can be allowed",
-		operator: "the operator can rename the directory of the skill, in letters that can be " +
+		operator: "you can rename the directory of the skill, in letters that can be " +
 			"seen, without " +
 			"\\, :, *, ?, [ and a leading -, and then allow the script"}
 	noSuchScript = refusal{code: CodeScriptNotAllowlisted,
@@ -197,25 +196,25 @@ var (
 	absentAtStart = refusal{code: CodeScriptSnapshotMismatch,
 		detail: "{tool}: the skill was not there when the server started, so its entry allows nothing",
 		remedy: "ask the user to review the skill and to allow the script",
-		operator: "the operator can review the skill and allow the script with `skillsd allow {shell " +
+		operator: "you can review the skill and allow the script with `skillsd allow {shell " +
 			"script}`"}
 	pinnedTreeChanged = refusal{code: CodeScriptSnapshotMismatch,
-		detail: "{tool}: the skill changed since the operator allowed the script: other files of it are " +
+		detail: "{tool}: the skill changed since the script was allowed: other files of it are " +
 			"not what they were",
-		operator: "the operator can review the skill and allow the script again with `skillsd allow {shell " +
+		operator: "you can review the skill and allow the script again with `skillsd allow {shell " +
 			"script}`"}
 	pinnedScriptChanged = refusal{code: CodeScriptSnapshotMismatch,
-		detail:   "{tool}: the script's digest is not the one the operator allowed",
-		operator: "the operator can read the script and allow it again with `skillsd allow {shell script}`"}
+		detail:   "{tool}: the script's digest is not the one that was allowed",
+		operator: "you can read the script and allow it again with `skillsd allow {shell script}`"}
 	treeChanged = refusal{code: CodeScriptSnapshotMismatch,
 		detail: "{tool}: the skill's files differ from those that were there when the server started",
 		remedy: remedyAgain,
-		operator: "the operator can review the change and allow the script again with `skillsd allow " +
+		operator: "you can review the change and allow the script again with `skillsd allow " +
 			"{shell script}`"}
 	scriptChanged = refusal{code: CodeScriptSnapshotMismatch,
 		detail: "{tool}: the script differs from the one that was there when the server started",
 		remedy: remedyAgain,
-		operator: "the operator can review the change and allow the script again with `skillsd allow " +
+		operator: "you can review the change and allow the script again with `skillsd allow " +
 			"{shell script}`"}
 	toolsConflict = refusal{code: CodeAllowedToolsConflict,
 		detail: "{tool}: the skill's own allowed-tools does not cover this script"}
@@ -223,12 +222,12 @@ var (
 		detail: "{tool}: scripts of tier {tier} are not run here"}
 	targetUnknown = refusal{code: CodePermissionDenied,
 		detail:   "{tool}: the entry's target is unknown",
-		remedy:   "ask the user to have the script's entry in the configuration mended",
-		operator: "the operator can set it to sandbox or host"}
+		remedy:   "ask the user to have the script's entry in the configuration fixed",
+		operator: "you can set it to sandbox or host"}
 	keptInSandbox = refusal{code: CodePermissionDenied,
 		detail: "{tool}: a profile of this session keeps scripts in the sandbox, and this one runs on the " +
 			"host",
-		operator: "the operator can choose another profile, or set the entry's target to sandbox"}
+		operator: "you can choose another profile, or set the entry's target to sandbox"}
 	hostNotEnabled = refusal{code: CodePermissionDenied,
 		detail: "{tool}: this script runs on the host, which is not enabled"}
 	leaseInvalid = refusal{code: CodeLeaseInvalid,
@@ -251,7 +250,7 @@ var (
 	tierNeedsApproval = refusal{code: CodeApprovalRequired,
 		detail: "{tool}: scripts of tier {tier} need an approval by the user",
 		operator: operatorAsked + "review the skill and " + operatorNever +
-			", or serve its root with a higher tier: --skills-root user=DIR, or tier user in roots"}
+			", or trust its directory more: --skills-root user=DIR, or tier user in roots"}
 	notReleased = refusal{code: CodeOutputNotReleased,
 		detail: "{tool}: the run could show the model more than the skill's own files, and its output is " +
 			"not released"}

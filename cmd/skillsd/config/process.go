@@ -128,7 +128,7 @@ func (p *Process) CheckDirs() error {
 				continue
 			}
 			if hint, err := CheckOwner(dir, info); err != nil {
-				return exit.Usagef(hint, "%s, where state and records are kept: %w", dir, err)
+				return exit.Usagef(hint, "%s, where state and session logs are kept: %w", dir, err)
 			}
 		}
 	}

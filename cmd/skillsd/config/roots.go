@@ -127,8 +127,8 @@ func (o *RootOptions) NoRoots(p *Process) *exit.Error {
 		}
 	}
 	return &exit.Error{Code: exit.Usage,
-		Err:  errors.New("no skills root given, and no conventional directory exists"),
-		Hint: "install a skill: skillsd install SOURCE; or give --skills-root DIR"}
+		Err:  errors.New("you have no skills yet"),
+		Hint: "install one: skillsd install SOURCE; or name a directory of skills: --skills-root DIR"}
 }
 
 // IsDir reports whether path is a directory, or a link to one.

@@ -213,7 +213,7 @@ func (o *Options) Table() []Option {
 		{Key: "skills.preload", Flag: "skill", Value: &o.Skills,
 			Help: "load this `SKILL` at the start of the session (repeatable, order kept)"},
 		{Flag: "client", Value: &o.Roots.Client, Words: clients.WithSkills(),
-			Help: "`NAME` of the client that starts this server; conventional directories from which it " +
+			Help: "`NAME` of the client that starts this server; usual directories from which it " +
 				"loads skills itself are left out: " + strings.Join(clients.WithSkills(), ", ")},
 	}), o.Choice.table(), under(SectionSkills, []Option{
 		{Key: "catalog.disabled", Flag: "no-skill-catalog", Value: &o.NoCatalog,
@@ -327,8 +327,8 @@ func (o *Options) policyTable() []Option {
 		{Key: "profiles", InFile: &o.Profiles, Help: "profiles, by name; a profile can only restrict"},
 		{Key: "principals", Flag: "auth-evidence", Section: SectionHTTP, Value: &o.HTTP.Evidence,
 			InFile: &o.Principals,
-			Help: "accept the prompt slots and modes that this `USER` of HTTP sends (repeatable); see " +
-				"skillsd help harness"},
+			Help: "accept the prompt slots and modes that this `PRINCIPAL`, a user of HTTP, sends " +
+				"(repeatable); see skillsd help harness"},
 		{Key: "policy.mode", Flag: "cfc-enforcement-mode", Value: &o.Mode,
 			Words:   []string{"disabled", "observe", "enforce-explicit", "enforce-strict"},
 			Default: "enforce-explicit",

@@ -61,12 +61,13 @@ func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
 		return nil, nil, errors.Join(err, store.Close())
 	}
 	index := c.Process.Cfg.Keys.Index
+	authorities, _ := c.Process.Env("SSL_CERT_FILE")
 	if err := c.lockStore(ctx, store); err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
 	return &making.Maker{
 		Runner: runner, Interpreter: c.Process.Interpreters().Find, Store: store,
-		Python: index["python"], Node: index["node"],
+		Python: index["python"], Node: index["node"], Authorities: authorities,
 		Report: func(text string) { c.Notef("skillsd: note: %s", report.Printable(text)) },
 	}, func() { _ = store.Close() }, nil
 }

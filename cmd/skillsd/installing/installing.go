@@ -39,7 +39,7 @@ func Failure(err error) error {
 	case isLock:
 		fail.Hint = report.HintLock(lock.File)
 	case notAccepted:
-		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows the verdict of what waits, and its tree"
+		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows what needs a review, and its digest"
 	case isMissing:
 		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows what is installed and where it came from"
 	case errors.Is(err, install.ErrNoPrevious):

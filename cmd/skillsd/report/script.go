@@ -208,7 +208,7 @@ func (f *ScriptFacts) Print(to io.Writer) error {
 	fact("shebang", f.Shebang)
 	fact("size", fmt.Sprintf("%d bytes", f.Size))
 	fact("digest", f.Digest.String())
-	fact("tree", f.Tree.String())
+	fact("content", f.Tree.String())
 	lines := func(name string, rows []factRow) {
 		if len(rows) == 0 {
 			fact(name, "none seen")

@@ -91,7 +91,7 @@ func sessionLines(sessions []SessionRow, columns int, local string, now time.Tim
 	if columns > 0 {
 		ids = shortIDs(ids)
 	}
-	rows := [][]string{{"SESSION", "START", "SKILLS", "RUN", "DENY", "STATE", "PRINCIPAL", "CLIENT"}}
+	rows := [][]string{{"SESSION", "START", "SKILLS", "RUN", "DENY", "STATE", "USER", "CLIENT"}}
 	for i, s := range sessions {
 		start := s.CreatedAt.Local().Format(time.DateOnly)
 		if s.CreatedAt.Local().Year() == now.Year() {
@@ -104,7 +104,7 @@ func sessionLines(sessions []SessionRow, columns int, local string, now time.Tim
 	if columns == 0 {
 		return padded(rows)
 	}
-	cuts := [][2]int{{2, len("SKILLS")}, {6, len("PRINCIPAL")}, {7, 9}} // columns and their minimum widths
+	cuts := [][2]int{{2, len("SKILLS")}, {6, 9}, {7, 9}} // columns and their minimum widths
 	if !slices.ContainsFunc(sessions, func(s SessionRow) bool { return s.Principal != local }) {
 		cuts = [][2]int{{2, len("SKILLS")}, {6, len("claude-code…")}}
 		for i := range rows {
@@ -152,16 +152,16 @@ func VerifyNotes(found *provenance.Report) []string {
 		say("%d scripts were requested and have no outcome, the first is %s", n, found.Unfinished[0])
 	}
 	if n := found.NotKept; n > 0 {
-		say("%d of the texts shown are not kept, and the record does not say that they must be", n)
+		say("%d of the texts shown are not kept, and the log does not require them", n)
 	}
 	if found.Removed > 0 {
-		say("%d outputs were removed to make room, as the record says", found.Removed)
+		say("%d outputs were removed to make room, as the log notes", found.Removed)
 	}
 	if found.Unregistered {
 		say("%s does not name it, so it is not known whether it was longer", provenance.RegisterFile)
 	}
 	if found.Torn > 0 {
-		say("a torn last line of %s is not part of the record", Plural(int(found.Torn), "byte"))
+		say("a torn last line of %s is not part of the log", Plural(int(found.Torn), "byte"))
 	}
 	return notes
 }

@@ -29,7 +29,7 @@ func TestSessionLines(t *testing.T) {
 	}
 	long := sessionLines(sessions, 0, "local", now)
 	for i, want := range []string{
-		"START        SKILLS                     RUN  DENY  STATE    PRINCIPAL",
+		"START        SKILLS                     RUN  DENY  STATE    USER",
 		sessions[0].ID + "  11-21 15:04                             0    0     damaged  local ",
 		sessions[1].ID + "  2025-11-21   csv-report, text-stats, c  123  1234  open     " +
 			sessions[1].Principal,
@@ -59,7 +59,7 @@ func TestSessionLines(t *testing.T) {
 		t.Errorf("the skills are not cut to their column in %q", same[1])
 	}
 	alone := sessionLines(sessions[:1], 80, "local", now)
-	if strings.Contains(alone[0], "PRINCIPAL") || !strings.HasSuffix(alone[1], "  claude-code 2.0.14") || Cells(alone[1]) > 80 {
+	if strings.Contains(alone[0], "USER") || !strings.HasSuffix(alone[1], "  claude-code 2.0.14") || Cells(alone[1]) > 80 {
 		t.Errorf("of this machine's user alone: %q", alone)
 	}
 	sessions[0].Skills = []string{"a-skill-with-a-name-that-is-longer-than-half-a-line"}

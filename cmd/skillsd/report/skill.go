@@ -226,15 +226,15 @@ func (r *SkillRow) OtherPrograms() []string {
 // allowedAs reports whether an entry of a script allows its current content, and if not, why.
 func allowedAs(entries []policy.Entry, file, tree digest.Digest) (allowed bool, reason string) {
 	if len(entries) == 0 {
-		return false, "not allowlisted"
+		return false, "not allowed"
 	}
-	reason = "allowlisted with another digest"
+	reason = "allowed with another digest"
 	for i := range entries {
 		switch entries[i].Changed(file, tree) {
 		case policy.Unchanged:
 			return true, ""
 		case policy.TreeChanged:
-			reason = "other files of its skill changed since it was allowlisted"
+			reason = "other files of its skill changed since it was allowed"
 		}
 	}
 	return false, reason
@@ -395,7 +395,7 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 	fact("name", row.Name)
 	fact("description", OneLine(row.Description))
 	fact("tier", row.Tier)
-	fact("root", row.Root)
+	fact("directory", row.Root)
 	fact("origin", row.Origin)
 	fact("file", row.File)
 	for _, shadow := range row.Shadows {
@@ -429,7 +429,7 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 	fact("not applied", strings.Join(row.NotApplied, ", "))
 	fact("modified", row.LastModified)
 	fact("digest", row.Digest.String())
-	fact("tree", row.TreeDigest.String())
+	fact("content", row.TreeDigest.String())
 	var files, scripts [][]string
 	var programs []string
 	for _, r := range row.Resources {
@@ -523,7 +523,7 @@ func (r *SkillRow) printFacts(w io.Writer) {
 	printBelow(w, "form", r.form())
 	printBelow(w, "files", fmt.Sprintf("%d (%d bytes besides SKILL.md)", len(r.Resources)+1, size))
 	printBelow(w, "allowed tools", strings.Join(r.AllowedTools, ", "))
-	printBelow(w, "tree", r.TreeDigest.String())
+	printBelow(w, "content", r.TreeDigest.String())
 	var scripts []string
 	for _, script := range r.Scripts {
 		runtime := script.Runtime

@@ -85,7 +85,7 @@ func (p *Plan) findPlaces() (err error) {
 	p.Workspace.ReadOnly, err = servedBelow(p.WorkspacePath, p.Workspace, p.roots,
 		slices.Concat(o.Roots.Allowed, o.Process.ProgramDirs(p.WorkspacePath)))
 	if err != nil {
-		return exit.Usagef("grant the workspace read-only, or serve skills from elsewhere",
+		return exit.Usagef("grant the project directory read-only, or serve skills from elsewhere",
 			"--workspace %s: %w", p.WorkspacePath, err)
 	}
 	writable := p.WorkspacePath
@@ -250,25 +250,25 @@ func checkPlaces(roots []skills.Root, configFile string, own []place, workspace 
 	for _, own := range own {
 		for _, root := range roots {
 			if root.FS == nil && config.Inside(own.path, root.Dir) {
-				return exit.Usagef("move it outside of the skills roots",
-					"%s %s lies inside the skills root %s", own.what, own.path, root.Dir)
+				return exit.Usagef("move it outside of the directories of skills",
+					"%s %s lies inside the directory of skills %s", own.what, own.path, root.Dir)
 			}
 		}
 		switch {
 		case workspace == "":
 		case config.Inside(own.path, workspace):
-			return exit.Usagef("move it outside of the workspace",
-				"%s %s lies inside the workspace %s", own.what, own.path, workspace)
+			return exit.Usagef("move it outside of the project directory",
+				"%s %s lies inside the project directory %s", own.what, own.path, workspace)
 		case config.Inside(workspace, own.path):
-			return exit.Usagef("move state and records outside of the workspace",
-				"the workspace %s lies inside %s %s", workspace, own.what, own.path)
+			return exit.Usagef("move state and session logs outside of the project directory",
+				"the project directory %s lies inside %s %s", workspace, own.what, own.path)
 		}
 	}
 	// Only writing matters here: scripts may read the directory of the configuration.
 	if workspace != "" && mode != sandbox.WorkspaceRO && configFile != "" &&
 		config.Inside(configFile, workspace) {
-		return exit.Usagef("grant the workspace read-only, or move the configuration",
-			"the configuration %s lies inside the writable workspace %s",
+		return exit.Usagef("grant the project directory read-only, or move the configuration",
+			"the configuration %s lies inside the writable project directory %s",
 			configFile, workspace)
 	}
 	return nil
@@ -280,7 +280,9 @@ type servedError struct {
 	root string // private; the texts of why are shown to clients
 }
 
-func (e *servedError) Error() string { return "the skills root " + e.root + ": " + e.why.Error() }
+func (e *servedError) Error() string {
+	return "the directory of skills " + e.root + ": " + e.why.Error()
+}
 func (e *servedError) Unwrap() error { return e.why }
 
 // servedBelow returns the directories below a workspace at dir that scripts may only read although they can
@@ -376,7 +378,7 @@ var (
 	errNoSkills = errors.New("skills are served from a directory in it that does not exist, and scripts " +
 		"could make it")
 	errArchive  = errors.New("skills are served from a file in it, and scripts could replace the file")
-	errInSkills = errors.New("it lies inside a skills root")
+	errInSkills = errors.New("it lies inside a directory of skills")
 	errManyDirs = errors.New("the client has named too many directories")
 )
 

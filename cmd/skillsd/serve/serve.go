@@ -216,7 +216,7 @@ const HintUnreleased = "set release: observed, or release: opaque, on its entry 
 
 // Unreleased returns why the output of an entry needs a release.
 func Unreleased(entry policy.Entry) string {
-	reason := "it sees the workspace"
+	reason := "it sees the project directory"
 	switch {
 	case entry.Target == policy.TargetHost:
 		reason = "it runs on the host"

@@ -236,7 +236,7 @@ func Replay(
 	if err := out.Flush(); err != nil || missing == 0 {
 		return err
 	}
-	return exit.Errorf(exit.Problems, "`skillsd session verify` says what differs from the record",
+	return exit.Errorf(exit.Problems, "`skillsd session verify` shows what differs from the log",
 		"%d of the texts shown can no longer be found by their digest", missing)
 }
 
@@ -275,7 +275,7 @@ func WriteEval(
 			err = json.Unmarshal(text, &eval)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return exit.Errorf(exit.Failure, "mend or remove it", "read %s: %w", name, err)
+			return exit.Errorf(exit.Failure, "correct or remove it", "read %s: %w", name, err)
 		}
 		break
 	}

@@ -101,14 +101,14 @@ func (f Fault) Because(err error, words ...string) *Error {
 }
 
 const (
-	remedyBusy = "call again in 10 seconds; if it stays so, the operator can raise the limit of open files " +
+	remedyBusy = "call again in 10 seconds; if it stays so, the user can raise the limit of open files " +
 		"(ulimit -n, LimitNOFILE=)"
 	remedyFiles = "use the path of a script from the skill's file list"
 )
 
 // The table of plain errors, by code.
 var (
-	ArgumentsInvalid = Fault{CodeInvalidArguments, "{cause}", "shorten or mend the arguments"}
+	ArgumentsInvalid = Fault{CodeInvalidArguments, "{cause}", "shorten or fix the arguments"}
 	ParentUnknown    = Fault{CodeInvalidArguments, "the parent {name} is not a session of this principal",
 		"call in the parent's session first, and name the parent as that call did or by the runId of its " +
 			"records"}
@@ -140,7 +140,7 @@ var (
 	ResourceNotFile = Fault{CodeResourceNotFile, "resource is not a file: {path}",
 		"use the path of a file from the skill's file list"}
 	ArtifactTooLarge = Fault{CodeResourceNotFile, "{path} is too large to be sent",
-		"the operator finds it in the session's directory"}
+		"the user finds it in the session's directory"}
 	ResourceInvalid = Fault{CodeResourceChanged, "{path} changed and cannot be loaded: {reason}",
 		"use another skill; its author finds what is wrong with `skillsd validate`"}
 	ResourceChanging = Fault{CodeResourceChanged, "{path} is being changed", "try again"}
@@ -167,9 +167,9 @@ var (
 		"do without it, or ask the user: skillsd help env lists which shebangs run"}
 	RuntimeNotOnStdin = Fault{CodeUnsupportedRuntime,
 		"the script cannot be run on standard input: {problem}",
-		"the operator can leave execution out of the script's entry"}
+		"the user can leave execution out of the script's entry"}
 	InterpreterNotFound = Fault{CodeInterpreterNotFound, "there is no {runtime} that this script can use",
-		"the operator can see why with `skillsd doctor`, install {runtime} and restart the server"}
+		"the user can see why with `skillsd doctor`, install {runtime} and restart the server"}
 
 	CwdDenied           = Fault{CodeCwdDenied, "cwd {cwd}: {reason}", "{remedy}"}
 	CwdWithoutWorkspace = Fault{CodeCwdDenied,
@@ -178,10 +178,10 @@ var (
 	WorkspaceDenied = Fault{CodeCwdDenied, "the workspace that the client names cannot be mounted: {cause}",
 		"work in another directory, or ask the user for a server that does not take the client's"}
 	EnvDenied = Fault{CodeEnvDenied, "the script lacks what its entry is to hand it: {what}",
-		"the operator can provide it and call again; the server's log has the cause"}
+		"the user can provide it and call again; the server's log has the cause"}
 
 	SandboxFailed = Fault{CodeSandboxUnavailable, "the sandbox did not start",
-		"the operator can run `skillsd doctor`"}
+		"the user can run `skillsd doctor`"}
 	SandboxDetected = Fault{CodeSandboxUnavailable, "scripts cannot be isolated here: {reason}", "{remedy}"}
 
 	OutcomeUnknown = Fault{CodeOutcomeUnknown, "the script may have run in part, and is not run again: " +
@@ -189,19 +189,19 @@ var (
 		"look at what the script changes, and call again only if it may run twice"}
 
 	WorkersBusy = Fault{CodeServerBusy, "no worker began the script in time; it did not start",
-		"call again in 10 seconds; if it stays so, the operator can start more workers"}
+		"call again in 10 seconds; if it stays so, the user can start more workers"}
 	TreeElsewhere = Fault{CodeSandboxUnavailable,
 		"the worker does not have the skill {skill} with the files {tree}",
-		"the operator can install the same version where the worker runs"}
+		"the user can install the same version where the worker runs"}
 	WorkedOnHost = Fault{CodeSandboxUnavailable, "workers run scripts in a sandbox only",
-		"the operator can set the entry's target to sandbox there"}
+		"the user can set the entry's target to sandbox there"}
 
 	RecordUnavailable = Fault{CodeProvenanceUnavailable,
-		"the session's record cannot be written, so nothing is read and nothing runs",
-		"ask the user to free space, or to mend permissions, where the server keeps its records; " +
+		"the session log cannot be written, so nothing is read and nothing runs",
+		"ask the user to free space, or to fix permissions, where the server keeps its logs; " +
 			"then call again"}
 	RecordsFull = Fault{CodeRecordsFull,
-		"the records of {principal} are full ({what}), so nothing more is read or runs for it; " +
+		"the logs of {principal} are full ({what}), so nothing more is read or runs for it; " +
 			"others are served",
 		"ask the user to have old sessions deleted with `skillsd session gc`, or the quota raised where " +
 			"the server runs; a server with sessions.gc deletes them by itself; then call again"}
@@ -209,7 +209,7 @@ var (
 		"the server has too many files open to record this call, so nothing was shown and nothing ran",
 		remedyBusy}
 	OutcomeUnrecorded = Fault{CodeProvenanceUnavailable,
-		"the script ran, but its record could not be written, so its output is withheld " +
+		"the script ran, but its log could not be written, so its output is withheld " +
 			"and nothing more runs",
 		RecordUnavailable.remedy}
 
@@ -227,7 +227,7 @@ var (
 			"before"}
 
 	InternalFailure = Fault{CodeInternal, "the server could not do this",
-		"the operator finds the cause in the server's log"}
+		"the user finds the cause in the server's log"}
 )
 
 // plain has the messages in words for a user whose own words are the reference's.

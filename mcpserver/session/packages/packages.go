@@ -67,7 +67,7 @@ func (g *Given) Close() {
 	}
 }
 
-const remedy = "the operator makes it with `skillsd env sync`; do without this script until then"
+const remedy = "the user makes it with `skillsd env sync`; do without this script until then"
 
 // refuse returns a refusal. "{name}" in message is the environment.
 func refuse(code, name, message string, err error) error {
@@ -117,7 +117,7 @@ func (e *Environments) Finder(name string, otherwise Find) Find {
 		return nil, &Refusal{Code: InterpreterMissing,
 			Message: "the root file system of the script's environment " + name + " has no " + program +
 				" that runs here",
-			Remedy: "the operator can take one that has it, with `skillsd env add --root`"}
+			Remedy: "the user can take one that has it, with `skillsd env add --root`"}
 	}
 }
 

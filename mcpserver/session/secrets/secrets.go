@@ -63,7 +63,7 @@ func (s Source) Variables(entry policy.Entry) (env []string, secrets map[string]
 	for _, name := range entry.Secrets {
 		value, err := s.secret(name)
 		if err != nil {
-			return nil, nil, fmt.Errorf("secret %s cannot be had: %w", name, err)
+			return nil, nil, fmt.Errorf("secret %s is missing: %w", name, err)
 		}
 		if err := add("secret", name, value); err != nil {
 			return nil, nil, err

@@ -1,6 +1,7 @@
 package making
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/sha512"
@@ -88,15 +89,12 @@ func (m *Maker) fetchFrom(ctx context.Context, index, otherwise string,
 	if len(packages) == 0 {
 		return nil
 	}
-	if index == "" {
-		index = otherwise
-	}
-	targets, err := ParseIndex(index)
+	proxy, _, err := reach(cmp.Or(index, otherwise), index != "", 64<<30)
 	if err != nil {
 		return err
 	}
 	m.report("fetching %s", packagesOf(len(packages), ""))
-	client, proxy, closeClient := newClient(ctx, targets)
+	client, closeClient := newClient(ctx, proxy)
 	defer closeClient()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -200,19 +198,18 @@ func (c *checked) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// newClient returns a client that reaches only the targets, also after redirects: through the same kind of
-// proxy as scripts in a sandbox.
-func newClient(ctx context.Context, targets []egress.Target) (*http.Client, *egress.Proxy, func()) {
+// newClient returns a client that reaches only what the proxy does, also after redirects: the same kind of proxy
+// as that of scripts in a sandbox.
+func newClient(ctx context.Context, proxy *egress.Proxy) (*http.Client, func()) {
 	ctx, stop := context.WithCancel(ctx)
 	l := &memory{conns: make(chan net.Conn), done: ctx.Done()}
-	proxy := egress.New(egress.Config{Allow: targets, Total: 20_000, Bytes: 64 << 30})
 	var served sync.WaitGroup
 	served.Go(func() { proxy.Serve(ctx, l) })
 	transport := &http.Transport{
 		Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy"}), DialContext: l.dial,
 		MaxIdleConnsPerHost: fetchers, DisableCompression: true,
 	}
-	return &http.Client{Transport: transport}, proxy, func() {
+	return &http.Client{Transport: transport}, func() {
 		transport.CloseIdleConnections()
 		stop()
 		served.Wait()

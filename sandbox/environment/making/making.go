@@ -8,6 +8,8 @@
 // nothing. This process fetches the packages, through the same proxy with the same hosts, compares them with
 // the digests in the lock before it reads them, and unpacks them by package environment. No code of a package
 // runs; Python's compiler reads its modules in the sandbox.
+// An index that the operator configured may have an address in a private network: its host is trusted for this,
+// and for nothing else.
 //
 // Packages on a root file system are resolved and compiled by its interpreter, in it.
 //
@@ -31,6 +33,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/environment"
 	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/script"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // The default indexes.
@@ -74,6 +77,7 @@ type Maker struct {
 	Store       *environment.Store
 	Python      string       // URL of the simple index; empty: PyPI
 	Node        string       // URL of the registry; empty: NPM
+	Authorities string       // file of PEM certificates that replace those of the system; may be empty
 	Report      func(string) // receives progress messages; may be nil
 
 	// The root file system for packages, set by On:
@@ -113,6 +117,20 @@ func ParseIndex(index string) ([]egress.Target, error) {
 		hosts = append(hosts, "files.pythonhosted.org")
 	}
 	return egress.ParseTargets(hosts)
+}
+
+// reach returns a proxy to the hosts of an index. The host of an index that the operator configured may have
+// any address.
+func reach(index string, isConfigured bool, bytes int64) (*egress.Proxy, []egress.Target, error) {
+	targets, err := ParseIndex(index)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := egress.Config{Allow: targets, Total: 20_000, Bytes: bytes}
+	if isConfigured {
+		cfg.Trusted = targets[:1]
+	}
+	return egress.New(cfg), targets, nil
 }
 
 // versions matches one condition on the version of a package.
@@ -186,10 +204,13 @@ func empty() (*os.File, func(), error) {
 	return handle, func() { _, _ = handle.Close(), os.RemoveAll(dir) }, nil
 }
 
+// ownCertificates is the name of a copy of Authorities in the tree of a package manager.
+const ownCertificates = "certificates.pem"
+
 // manage runs a package manager whose network are the hosts of an index.
 func (m *Maker) manage(ctx context.Context, cmd *sandbox.Cmd,
 	index string) (*sandbox.Result, *egress.Proxy, error) {
-	targets, err := ParseIndex(index)
+	proxy, targets, err := reach(index, index == m.Python || index == m.Node, 8<<30)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -198,7 +219,16 @@ func (m *Maker) manage(ctx context.Context, cmd *sandbox.Cmd,
 		return nil, nil, err
 	}
 	defer remove()
-	proxy := egress.New(egress.Config{Allow: targets, Total: 20_000, Bytes: 8 << 30})
+	if m.Authorities != "" {
+		data, err := fsys.ReadFile(m.Authorities, 16<<20, nil)
+		if err == nil {
+			err = fsys.WriteFile(tree.Name()+"/"+ownCertificates, data, 0o644)
+		}
+		// If the server is root, the command runs as another user.
+		if err = errors.Join(err, tree.Chmod(0o755)); err != nil {
+			return nil, nil, fmt.Errorf("the certificates in SSL_CERT_FILE: %w", err)
+		}
+	}
 	cmd.Tree, cmd.Network, cmd.Limits = tree, sandbox.Network{Proxy: proxy}, managerLimits()
 	cmd.Env = append(cmd.Env, "PATH=/usr/local/bin:/usr/bin:/bin", "HOME="+sandbox.TmpDir, "LANG=C.UTF-8")
 	cmd.Env = append(cmd.Env, egress.Environ(targets...)...)
@@ -224,7 +254,8 @@ func unreachable(proxy *egress.Proxy) error {
 				Remedy:  hint}
 		case egress.NotPublic:
 			return &Error{Code: IndexRefused, Message: host + " leads to a private address",
-				Remedy: "if it is the index you mean, name it by that address"}
+				Remedy: "if it is the index you mean, name it in the configuration: " +
+					"index: {python: URL, node: URL}"}
 		default:
 			return &Error{Code: IndexRefused,
 				Message: fmt.Sprintf("the index leads to %q, which is not its host: %s",
@@ -234,6 +265,10 @@ func unreachable(proxy *egress.Proxy) error {
 	return nil
 }
 
+// untrusted matches what pip and npm print about a certificate of an unknown authority.
+var untrusted = pattern.New(`(?i)certificate verify failed|self[- _]signed[ _]cert|` +
+	`unable to (get|verify).*(issuer|certificate)`)
+
 // failed returns why a package manager did not resolve, from its error output.
 func failed(result *sandbox.Result, proxy *egress.Proxy) error {
 	if err := unreachable(proxy); err != nil {
@@ -242,6 +277,10 @@ func failed(result *sandbox.Result, proxy *egress.Proxy) error {
 	if result.Outcome != sandbox.Exited {
 		return &Error{Code: ResolveFailed, Message: "the package manager ended with " +
 			string(result.Outcome)}
+	}
+	if untrusted().MatchString(string(result.Stderr.Head) + string(result.Stderr.Tail)) {
+		return &Error{Code: IndexRefused, Message: "no authority that this machine trusts issued the certificate " +
+			"of the index", Remedy: "name the file with its authority: SSL_CERT_FILE=FILE skillsd env ..."}
 	}
 	// The reason is the last line that pip or npm marks as an error; without a mark, the last line.
 	last, plain := "", "it gave no reason"

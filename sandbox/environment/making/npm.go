@@ -82,8 +82,8 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 		"--globalconfig=" + sandbox.TmpDir + "/none",
 		"--cache=" + sandbox.TmpDir + "/npm", "--lockfile-version=3", "--fetch-retries=1", "--loglevel=error",
 	}
-	if m.has(certificates) {
-		argv = append(argv, "--cafile="+certificates)
+	if file := m.certificates(); file != "" {
+		argv = append(argv, "--cafile="+file)
 	}
 	m.report("resolving %s at %s", packagesOf(len(asked), " of npm"), index)
 	result, proxy, err := m.manage(ctx, &sandbox.Cmd{

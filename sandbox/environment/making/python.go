@@ -18,9 +18,21 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// certificates is the file with the certificates of the system, to which a company adds its own; pip and npm
+// systemCertificates is the file with the certificates of the system, to which a company adds its own; pip and npm
 // come with other lists.
-const certificates = "/etc/ssl/certs/ca-certificates.crt"
+const systemCertificates = "/etc/ssl/certs/ca-certificates.crt"
+
+// certificates returns the path of the certificates that package managers trust, in the sandbox; "" if they use
+// their own.
+func (m *Maker) certificates() string {
+	switch {
+	case m.Authorities != "":
+		return sandbox.SkillDir + "/" + ownCertificates
+	case m.has(systemCertificates):
+		return systemCertificates
+	}
+	return ""
+}
 
 // resolvePython resolves requirements with pip.
 func (m *Maker) resolvePython(ctx context.Context, asked []string) (*environment.LockedPython, error) {
@@ -37,8 +49,8 @@ func (m *Maker) resolvePython(ctx context.Context, asked []string) (*environment
 		"--no-cache-dir",
 		"--retries", "1", "--timeout", "20",
 	}
-	if m.has(certificates) {
-		argv = append(argv, "--cert", certificates)
+	if file := m.certificates(); file != "" {
+		argv = append(argv, "--cert", file)
 	}
 	argv = append(argv, "install", "--quiet", "--dry-run", "--ignore-installed", "--break-system-packages",
 		"--only-binary", ":all:", "--report", "-", "--index-url", index, "--")
