@@ -86,6 +86,9 @@ func TestWorkspace(t *testing.T) {
 			if staged := test.mode == ":staged"; told != staged {
 				t.Errorf("what became of the changes: told %v, %s %s", told, result.text(), result.Meta["skillsd/result"])
 			}
+			if undo := strings.Contains(result.text(), "\nthe user can undo these changes with `skillsd undo`\n"); undo != told {
+				t.Errorf("the way to undo: told %v, %s", undo, result.text())
+			}
 			_, err := os.Stat(filepath.Join(workspace, "new.txt"))
 			if wrote := err == nil; wrote != test.wrote {
 				t.Errorf("the workspace was written: %v, want %v", wrote, test.wrote)

@@ -195,14 +195,17 @@ func RenderWrites(r *session.RunResult) string {
 
 // renderKept returns the line that tells whether the user can undo the changes of a run.
 func renderKept(r *session.RunResult) string {
-	x := r.Output.Skillsd
+	x, who := r.Output.Skillsd, "the user"
+	if r.Remote {
+		who = "the operator"
+	}
 	switch {
 	case x == nil || x.Kept == nil:
 		return ""
 	case x.Kept.Problem != "":
-		return "the user cannot undo these changes: " + x.Kept.Problem + "\n"
+		return who + " cannot undo these changes: " + x.Kept.Problem + "\n"
 	}
-	return "the user can undo these changes with `skillsd undo`\n"
+	return who + " can undo these changes with `skillsd undo`\n"
 }
 
 // RunLine returns how a run ended, in one line without a newline.

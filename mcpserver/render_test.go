@@ -264,6 +264,27 @@ func TestRenderRun(t *testing.T) {
 	}
 }
 
+// The answer has one line about undoing, unless output is withheld.
+func TestRenderKept(t *testing.T) {
+	writes := []sandbox.Write{{Path: "a", Op: "write"}}
+	for _, c := range []struct {
+		kept   *cfharness.Kept
+		remote bool
+		want   string
+	}{
+		{nil, false, "applied: write a\n"},
+		{&cfharness.Kept{Entries: 1}, false, "the user can undo these changes with `skillsd undo`\n"},
+		{&cfharness.Kept{Entries: 1}, true, "the operator can undo these changes with `skillsd undo`\n"},
+		{&cfharness.Kept{Problem: "large"}, false, "the user cannot undo these changes: large\n"},
+	} {
+		result := &session.RunResult{Writes: writes, Remote: c.remote}
+		result.Output.Skillsd = &cfharness.RunExtension{Kept: c.kept}
+		if got := RenderWrites(result); !strings.HasSuffix(got, c.want) || strings.Count(got, "undo") > 2 {
+			t.Errorf("%+v: RenderWrites = %q, want %q at its end", c, got, c.want)
+		}
+	}
+}
+
 // What a run changed in a staged workspace is said, what was refused first; of a withheld run only how much.
 func TestRenderWrites(t *testing.T) {
 	result := &session.RunResult{Outcome: "exited", Writes: []sandbox.Write{{Path: "a.txt", Op: "write"}, {Path: ".git/config\nx", Op: "write", Refused: "protected"}}}

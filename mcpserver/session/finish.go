@@ -91,7 +91,7 @@ func (s *Session) finish(
 	if !s.release(r, answer) {
 		output.Skillsd, output.ExitCode = cfharness.Sealed(output.Skillsd, output.ExitCode)
 	}
-	answer.Output = output
+	answer.Output, answer.Remote = output, r.call.Remote
 	answer.seal()
 	return answer, nil
 }

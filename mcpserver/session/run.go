@@ -69,6 +69,7 @@ type RunResult struct {
 	OutSkips       int             // entries of /out that were not kept
 	Skipped        []string        // quoted names of the first entries that were not kept
 	Writes         []sandbox.Write // changes to a staged workspace, in order
+	Remote         bool            // the user may have no access to the server's machine
 	Sealed         bool            // some output was withheld; Out, OutSkips and Skipped are then empty
 	ExitWithheld   bool            // ExitCode and Signal are withheld from the caller
 	Opaque         bool            // see [cfharness.RunExtension]: withheld fields are zero

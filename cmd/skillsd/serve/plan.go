@@ -323,6 +323,17 @@ func (p *Plan) servedError(err error) error {
 		"unknown to the other", "%w: %s", err, p.own[1].path)
 }
 
+// besideServed is servedError, or another problem that would still be there if the other server ended.
+func (p *Plan) besideServed(ctx context.Context, err error) error {
+	p.Probe(ctx, nil)
+	for _, problem := range p.Problems {
+		if problem.Severity == skills.Error && !errors.Is(problem.Err, AddressTaken) {
+			return problem.Err
+		}
+	}
+	return p.servedError(err)
+}
+
 // openRecords opens the records; the records of a server over HTTP can be in a cluster.
 func (p *Plan) openRecords(ctx context.Context, logger *slog.Logger) error {
 	o := p.options

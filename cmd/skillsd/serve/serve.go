@@ -57,7 +57,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	if o.HTTP.Enabled() && !o.HTTP.SharedRecords && p.Cluster == nil {
 		release, err := filestore.Serve(p.own[1].path)
 		if err != nil {
-			return p.servedError(err)
+			return p.besideServed(ctx, err)
 		}
 		defer func() { _ = release() }()
 	}
