@@ -45,8 +45,8 @@ const (
 	lowerFile = "skill.md"
 )
 
-// nestedFiles are the skill files of nested skills. Other spellings are found at the top of a skill only: most
-// directories in skills are not listed, so each name costs a call.
+// nestedFiles are the skill files of nested skills. Other spellings are found at the top of a skill only:
+// most directories in skills are not listed, so each name costs a call.
 var nestedFiles = []string{upperFile, lowerFile, "SKILL.MD", "Skill.md"}
 
 // relevant reports whether an entry matters to a scan.

@@ -17,8 +17,9 @@ var PluginManifests = []string{".claude-plugin/plugin.json", "plugin.json", ".pl
 	".codex-plugin/plugin.json", ".cursor-plugin/plugin.json", ".github/plugin/plugin.json",
 	"gemini-extension.json"}
 
-// PluginRoot returns the directory that takes the place of the plugin's in a skill with these files: PluginDir,
-// or "." for a skill that is a whole plugin. It returns "" for a skill that does not use its plugin.
+// PluginRoot returns the directory that takes the place of the plugin's in a skill with these files:
+// PluginDir, or "." for a skill that is a whole plugin. It returns "" for a skill that does not use its
+// plugin.
 func PluginRoot(files []store.File) string {
 	root := ""
 	for _, f := range files {

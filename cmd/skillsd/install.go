@@ -28,8 +28,8 @@ import (
 type planned struct {
 	roots *config.RootOptions // installed skills may not take paths of skills in these roots; may be nil
 	dry   bool                // print the plan without carrying it out
-	// some is set if no skill was asked for by its name: one that waits for a look, or lacks what it requires, is
-	// then a fact about a source, and no problem of the command, as long as others are served.
+	// some is set if no skill was asked for by its name: one that waits for a look, or lacks what it
+	// requires, is then a fact about a source, and no problem of the command, as long as others are served.
 	some bool
 	// compute also describes the skills of the plan, which cannot be read after it is carried out.
 	compute func(i *install.Installer) (*install.Plan, error)

@@ -226,8 +226,8 @@ func resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name+".")
 }
 
-// resolveAsHere looks up a name as other programs of this machine do: a name without dots may need a search domain,
-// or be in the file of hosts.
+// resolveAsHere looks up a name as other programs of this machine do: a name without dots may need a search
+// domain, or be in the file of hosts.
 func resolveAsHere(ctx context.Context, name string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }

@@ -27,8 +27,8 @@ const (
 // Errors: *Error; errors of r.
 func Zip(r io.ReaderAt, size int64) (*zip.Reader, error) { return readZip(r, size, false) }
 
-// ZipWithLinks is Zip for an archive whose files are a skill, or skills. It may have symbolic links whose text
-// does not lead out of it, as a tar archive may; their texts are read too.
+// ZipWithLinks is Zip for an archive whose files are a skill, or skills. It may have symbolic links whose
+// text does not lead out of it, as a tar archive may; their texts are read too.
 //
 // Errors: *Error; errors of r.
 func ZipWithLinks(r io.ReaderAt, size int64) (*zip.Reader, error) { return readZip(r, size, true) }

@@ -18,15 +18,16 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// Limits of the files of its plugin that a skill is installed with. Beyond 512 files or 16 MiB in all, a skill
-// is not listed to clients of the Skills extension.
+// Limits of the files of its plugin that a skill is installed with. Beyond 512 files or 16 MiB in all, a
+// skill is not listed to clients of the Skills extension.
 const (
 	maxNamed      = 200
 	maxNamedBytes = 8 << 20
 )
 
-// namer takes the files of its plugin that a skill names, and those that the programs among them name in turn:
-// from text to text, most plugins lead to all of their files. What is named is taken whole or not at all.
+// namer takes the files of its plugin that a skill names, and those that the programs among them name in
+// turn: from text to text, most plugins lead to all of their files. What is named is taken whole or not at
+// all.
 type namer struct {
 	*taker
 	plugin *plugin.Plugin
@@ -46,7 +47,8 @@ func (f *fetched) takeNamed(ctx context.Context, linked *contents, of *plugin.Pl
 		return strings.HasPrefix(file.Path, skills.PluginDir+"/")
 	})
 	at := path.Join(f.origin.Path, linked.skill.Dir)
-	// A skill that is a whole plugin has all of its files, and one that was installed before has what it names.
+	// A skill that is a whole plugin has all of its files, and one that was installed before has what it
+	// names.
 	if of.Dir == "" || at == of.Dir || hasOwn {
 		return linked, nil
 	}
@@ -65,8 +67,8 @@ func (f *fetched) takeNamed(ctx context.Context, linked *contents, of *plugin.Pl
 		c.unsettled = n.rooted
 	}
 	if len(n.over) > 0 {
-		c.notes = append(c.notes, fmt.Sprintf("files of the plugin that it names are left out, past %d files or "+
-			"%d bytes: %s", maxNamed, maxNamedBytes, listed(n.over, "")))
+		c.notes = append(c.notes, fmt.Sprintf("files of the plugin that it names are left out, past %d "+
+			"files or %d bytes: %s", maxNamed, maxNamedBytes, listed(n.over, "")))
 	}
 	c.settle()
 	return &c, nil
@@ -120,7 +122,8 @@ func (n *namer) all(ctx context.Context) error {
 
 // text takes what a text at a path of the source names.
 func (n *namer) text(ctx context.Context, at string, data []byte) error {
-	n.rooted = n.rooted || bytes.Contains(data, []byte("PLUGIN_ROOT")) || bytes.Contains(data, []byte("PLUGIN_DATA"))
+	n.rooted = n.rooted || bytes.Contains(data, []byte("PLUGIN_ROOT")) ||
+		bytes.Contains(data, []byte("PLUGIN_DATA"))
 	for _, choices := range afterRoot(data) {
 		for _, name := range choices { // the longest that exists
 			if n.exists(name) {
@@ -160,8 +163,8 @@ var afterName = pattern.New(`^(?::-[^}\n]{0,200})?[}\])"'%` + "`" + `]{0,4}[/\\]
 // quoted matches a text in quotes, such as the arguments of a function that joins paths.
 var inQuotes = pattern.New(`["'](/?[A-Za-z0-9_@+.][A-Za-z0-9_.@+/-]*)["']`)
 
-// afterRoot returns the paths in the directory of a plugin that a text names after a variable; for each place,
-// the paths that it may mean.
+// afterRoot returns the paths in the directory of a plugin that a text names after a variable; for each
+// place, the paths that it may mean.
 func afterRoot(data []byte) (all [][]string) {
 	const variable = "PLUGIN_ROOT"
 	for line := range bytes.Lines(data) {

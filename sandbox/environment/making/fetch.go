@@ -198,8 +198,8 @@ func (c *checked) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// newClient returns a client that reaches only what the proxy does, also after redirects: the same kind of proxy
-// as that of scripts in a sandbox.
+// newClient returns a client that reaches only what the proxy does, also after redirects: the same kind of
+// proxy as that of scripts in a sandbox.
 func newClient(ctx context.Context, proxy *egress.Proxy) (*http.Client, func()) {
 	ctx, stop := context.WithCancel(ctx)
 	l := &memory{conns: make(chan net.Conn), done: ctx.Done()}

@@ -18,12 +18,12 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// systemCertificates is the file with the certificates of the system, to which a company adds its own; pip and npm
-// come with other lists.
+// systemCertificates is the file with the certificates of the system, to which a company adds its own; pip
+// and npm come with other lists.
 const systemCertificates = "/etc/ssl/certs/ca-certificates.crt"
 
-// certificates returns the path of the certificates that package managers trust, in the sandbox; "" if they use
-// their own.
+// certificates returns the path of the certificates that package managers trust, in the sandbox; "" if they
+// use their own.
 func (m *Maker) certificates() string {
 	switch {
 	case m.Authorities != "":
