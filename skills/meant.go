@@ -13,10 +13,10 @@ func plainly(written string) string {
 	return strings.ReplaceAll(strings.Trim(written, " \t\r\n`'\""), `\`, "/")
 }
 
-// Within returns the paths in the skill that a path, as written by a model or user, may mean: in quotes, with
-// backslashes, absolute, or after the URI, the name or a directory of the skill, or after a placeholder for one
-// ({baseDir}, ${CLAUDE_PLUGIN_ROOT}). "" is the skill itself. All are canonical; a path with ".." or another
-// scheme means nothing.
+// Within returns the paths in the skill that a path, as written by a model or user, may mean: in quotes,
+// with backslashes, absolute, or after the URI, the name or a directory of the skill, or after a placeholder
+// for one ({baseDir}, ${CLAUDE_PLUGIN_ROOT}). "" is the skill itself. All are canonical; a path with ".." or
+// another scheme means nothing.
 func (s *Skill) Within(written string) (within []string) {
 	p := plainly(written)
 	if p == "" {
@@ -94,8 +94,8 @@ func (s *Skill) Meant(written string, files []string) string {
 	return meant
 }
 
-// inPlugin returns the file of the skill's plugin that a path means that leads up from the skill, if there is one
-// such file.
+// inPlugin returns the file of the skill's plugin that a path means that leads up from the skill, if there
+// is one such file.
 func inPlugin(written string, files []string) (meant string) {
 	for strings.HasPrefix(written, "../") {
 		written = written[3:]

@@ -49,8 +49,8 @@ import (
 // Config configures a proxy. Fields other than Allow and Trusted are for tests and tuning.
 type Config struct {
 	Allow []Target // the only hosts and ports that are reached
-	// Trusted are those of Allow whose names may lead to any address: an operator who configures such a host
-	// for its own purpose knows where it is.
+	// Trusted are targets of Allow whose names may lead to any address: an operator who configures such a
+	// host for its own purpose knows where it is.
 	Trusted []Target
 
 	AtOnce   int           // concurrent connections; 0 means 64
@@ -135,7 +135,8 @@ func New(cfg Config) *Proxy {
 	if cfg.Dial == nil {
 		cfg.Dial = dial
 	}
-	return &Proxy{cfg: cfg, resolveTrusted: resolveTrusted, slots: make(chan struct{}, cfg.AtOnce), left: cfg.Bytes}
+	return &Proxy{cfg: cfg, resolveTrusted: resolveTrusted, slots: make(chan struct{}, cfg.AtOnce),
+		left: cfg.Bytes}
 }
 
 // Connections returns the connections so far, in the order of arrival. Connections beyond Config.Total are

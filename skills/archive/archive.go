@@ -23,8 +23,8 @@
 //     number of records in its header, and is neither ZIP64 nor one of several volumes;
 //   - it has at most 1 GiB, its directory 16 MiB, 50,000 entries of at most 4 GiB together; no entry over
 //     1 MiB grows more than 200-fold;
-//   - every entry is a regular file or a directory, or with [ZipWithLinks] a symbolic link whose text does not
-//     lead out: no devices, FIFOs; not encrypted; stored or deflated; with a checksum;
+//   - every entry is a regular file or a directory, or with [ZipWithLinks] a symbolic link whose text does
+//     not lead out: no devices, FIFOs; not encrypted; stored or deflated; with a checksum;
 //   - the header before each file agrees with the directory: name, method, encryption, and, if present,
 //     sizes and checksum; the data of no two entries overlap.
 //

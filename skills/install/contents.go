@@ -23,7 +23,7 @@ import (
 )
 
 // Limits of the files from elsewhere in the source that skills are installed with: of all skills of a source,
-// and of one skill with its own files, which are those of a scan.
+// and of one skill with its own files, where a scan has the same limits.
 const (
 	maxTaken      = 20_000
 	maxTakenBytes = 256 << 20
@@ -39,7 +39,7 @@ type sourceTree interface {
 }
 
 // contents are the files that a skill is installed with: its own, those elsewhere in the source that its
-// links lead to, and those of its plugin that it names.
+// links lead to, and files of its plugin that it names.
 type contents struct {
 	skill *skills.Skill
 	own   *skills.Index
@@ -121,7 +121,8 @@ func (f *fetched) taker(c *contents) *taker {
 	if err != nil {
 		return nil
 	}
-	t := &taker{f: f, into: c, at: at, files: maxSkillFiles - len(c.own.Files) - len(c.more), bytes: maxSkillBytes}
+	t := &taker{f: f, into: c, at: at, files: maxSkillFiles - len(c.own.Files) - len(c.more),
+		bytes: maxSkillBytes}
 	for _, file := range c.own.Files {
 		t.bytes -= file.Size
 	}
@@ -235,8 +236,9 @@ func (t *taker) file(ctx context.Context, from, to string) (bool, error) {
 	t.files--
 	t.bytes -= file.Size
 	if t.files < 0 || t.bytes < 0 {
-		return false, refuse("ask its author", "%q has more than %d files or %d bytes, with those that it links to",
-			clip(t.at), maxSkillFiles, int64(maxSkillBytes))
+		return false, refuse("ask its author",
+			"%q has more than %d files or %d bytes, with those that it links to", clip(t.at),
+			maxSkillFiles, int64(maxSkillBytes))
 	}
 	if err := t.f.count(file.Size); err != nil {
 		return false, err
@@ -334,7 +336,9 @@ func (c *contents) stage(ctx context.Context, f *fetched, st store.Putter) (*sto
 
 // noteTaken notes what the skills of a plan are installed with from elsewhere in their source.
 func (p *Plan) noteTaken() {
-	slices.SortFunc(p.elsewhere, func(a, b *contents) int { return strings.Compare(a.skill.Path, b.skill.Path) })
+	slices.SortFunc(p.elsewhere, func(a, b *contents) int {
+		return strings.Compare(a.skill.Path, b.skill.Path)
+	})
 	var links, named, unsettled []string
 	for _, c := range p.elsewhere {
 		for _, link := range c.links {
@@ -364,8 +368,8 @@ func (p *Plan) noteTaken() {
 			skills.PluginDir, len(named), clip(named[0]))
 	}
 	if len(unsettled) > 0 {
-		p.notef("the directory of the plugin (PLUGIN_ROOT) is used, and nothing in it is named, so the variable "+
-			"is not set: %s", listed(unsettled, ""))
+		p.notef("the directory of the plugin (PLUGIN_ROOT) is used, and nothing in it is named, so the "+
+			"variable is not set: %s", listed(unsettled, ""))
 	}
 }
 
@@ -392,8 +396,8 @@ func (taken TakenFiles) check(files []store.File) error {
 		_, known := slices.BinarySearchFunc(files, t.Path,
 			func(f store.File, name string) int { return cmp.Compare(f.Path, name) })
 		if !known || !fs.ValidPath(t.From) || i > 0 && t.Path <= taken[i-1].Path {
-			return fmt.Errorf("taken: %q is not a file of the skill, is out of order, or has no path in the source",
-				clip(t.Path))
+			return fmt.Errorf("taken: %q is not a file of the skill, is out of order, or has no path "+
+				"in the source", clip(t.Path))
 		}
 	}
 	return nil

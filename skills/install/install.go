@@ -25,13 +25,13 @@
 //
 // # Files from elsewhere in the source
 //
-// A skill may be a part of more: its links lead to other files of the source, or its instructions and scripts
-// name files of its plugin (${CLAUDE_PLUGIN_ROOT}/bin/tool.sh). Such files are installed as files of the
-// skill, the latter in [skills.PluginDir], under the paths that they have in the plugin. One tree has all
-// that a skill needs, so its digest, the pins of allowed scripts, the checks for changes and the read-only
-// mount of a sandbox cover it without another mechanism; a file that several skills name is stored with each.
-// Both are bounded, and nothing that a signature of the skill alone does not cover is added. The lock file
-// keeps where each file is from.
+// A skill may be a part of more: its links lead to other files of the source, or its instructions and
+// scripts name files of its plugin (${CLAUDE_PLUGIN_ROOT}/bin/tool.sh). Such files are installed as files of
+// the skill, the latter in [skills.PluginDir], under the paths that they have in the plugin. One tree has
+// all that a skill needs, so its digest, the pins of allowed scripts, the checks for changes and the
+// read-only mount of a sandbox cover it without another mechanism; a file that several skills name is stored
+// with each. Both are bounded, and nothing that a signature of the skill alone does not cover is added. The
+// lock file keeps where each file is from.
 //
 // # Quarantine
 //

@@ -53,7 +53,7 @@ type Version struct {
 	Plugin      *PluginFacts  `json:"plugin,omitempty" yaml:"plugin,omitempty"`
 	Files       LockFiles     `json:"files" yaml:"files"`
 	// Taken are the files from elsewhere in the source, with their paths there: those that links of the skill
-	// lead to, and those of its plugin that it names.
+	// lead to, and files of its plugin that it names.
 	Taken      TakenFiles `json:"taken,omitempty" yaml:"taken,omitempty"`
 	Assessment `yaml:",inline"`
 }
@@ -82,7 +82,8 @@ type Entry struct {
 // version returns the current version of an entry.
 func (e *Entry) version() *Version {
 	return &Version{Commit: e.Origin.Commit, Digest: e.Origin.Digest, Tree: e.Tree,
-		InstalledAt: e.InstalledAt, Plugin: e.Plugin, Files: e.Files, Taken: e.Taken, Assessment: e.Assessment}
+		InstalledAt: e.InstalledAt, Plugin: e.Plugin, Files: e.Files, Taken: e.Taken,
+		Assessment: e.Assessment}
 }
 
 // with returns the entry with another version; its current version becomes the earlier one.

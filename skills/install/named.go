@@ -67,8 +67,8 @@ func (f *fetched) takeNamed(ctx context.Context, linked *contents, of *plugin.Pl
 		c.unsettled = n.rooted
 	}
 	if len(n.over) > 0 {
-		c.notes = append(c.notes, fmt.Sprintf("files of the plugin that it names are left out, past %d files or "+
-			"%d bytes: %s", maxNamed, maxNamedBytes, listed(n.over, "")))
+		c.notes = append(c.notes, fmt.Sprintf("files of the plugin that it names are left out, past %d "+
+			"files or %d bytes: %s", maxNamed, maxNamedBytes, listed(n.over, "")))
 	}
 	c.settle()
 	return &c, nil
@@ -122,7 +122,8 @@ func (n *namer) all(ctx context.Context) error {
 
 // text takes what a text at a path of the source names.
 func (n *namer) text(ctx context.Context, at string, data []byte) error {
-	n.rooted = n.rooted || bytes.Contains(data, []byte("PLUGIN_ROOT")) || bytes.Contains(data, []byte("PLUGIN_DATA"))
+	n.rooted = n.rooted || bytes.Contains(data, []byte("PLUGIN_ROOT")) ||
+		bytes.Contains(data, []byte("PLUGIN_DATA"))
 	for _, choices := range afterRoot(data) {
 		for _, name := range choices { // the longest that exists
 			if n.exists(name) {

@@ -6,10 +6,9 @@
 // A package manager runs in the sandbox, with no configuration of the user and no secret; its only network
 // are the hosts of the index. It only resolves: its output is parsed as a stranger's text, and it installs
 // nothing. This process fetches the packages, through the same proxy with the same hosts, compares them with
-// the digests in the lock before it reads them, and unpacks them by package environment. No code of a package
-// runs; Python's compiler reads its modules in the sandbox.
-// An index that the operator configured may have an address in a private network: its host is trusted for
-// this, and for nothing else.
+// the digests in the lock before it reads them, and unpacks them by package environment. No code of a
+// package runs; Python's compiler reads its modules in the sandbox. An index that the operator configured
+// may have an address in a private network: its host is trusted for this, and for nothing else.
 //
 // Packages on a root file system are resolved and compiled by its interpreter, in it.
 //
@@ -77,7 +76,7 @@ type Maker struct {
 	Store       *environment.Store
 	Python      string       // URL of the simple index; empty: PyPI
 	Node        string       // URL of the registry; empty: NPM
-	Authorities string       // file of PEM certificates that replace those of the system; may be empty
+	Authorities string       // file of PEM certificates that replace the system's; may be empty
 	Report      func(string) // receives progress messages; may be nil
 
 	// The root file system for packages, set by On:
@@ -279,8 +278,9 @@ func failed(result *sandbox.Result, proxy *egress.Proxy) error {
 			string(result.Outcome)}
 	}
 	if untrusted().MatchString(string(result.Stderr.Head) + string(result.Stderr.Tail)) {
-		return &Error{Code: IndexRefused, Message: "no authority that this machine trusts issued the certificate " +
-			"of the index", Remedy: "name the file with its authority: SSL_CERT_FILE=FILE skillsd env ..."}
+		return &Error{Code: IndexRefused,
+			Message: "no authority that this machine trusts issued the certificate of the index",
+			Remedy:  "name the file with its authority: SSL_CERT_FILE=FILE skillsd env ..."}
 	}
 	// The reason is the last line that pip or npm marks as an error; without a mark, the last line.
 	last, plain := "", "it gave no reason"

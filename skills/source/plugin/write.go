@@ -43,6 +43,9 @@ func Write(root *os.Root, p *Published) (files []string, err error) {
 	listed.Source, listed.Strict = "./", &strict
 	for _, dir := range p.Skills {
 		at := "./" + path.Clean(dir)
+		if at == "./." {
+			at = "./" // the plugin is one skill
+		}
 		listed.Skills = append(listed.Skills, at)
 		own.Skills = append(own.Skills, at)
 	}
