@@ -261,7 +261,7 @@ type group struct {
 	commands []string
 }
 
-// groups are the commands by who needs them, those of every day first.
+// groups are the commands by who needs them, the everyday ones first.
 var groups = []group{
 	{"Every day", []string{"setup", "install", "list", "show", "allow", "doctor", "session", "page",
 		"update"}},

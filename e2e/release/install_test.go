@@ -381,7 +381,7 @@ func TestInstallNPM(t *testing.T) {
 	if !strings.Contains(text, "mcpServers") || !strings.Contains(text, "npm install --global skillsd") {
 		t.Errorf("npx skillsd setup prints %s", text)
 	}
-	// The exit code is that of the program, and a signal reaches it.
+	// The exit code of the program is kept, and a signal reaches it.
 	cmd := command(t, home, program, "no-such-command")
 	var exited *exec.ExitError
 	if err := cmd.Run(); !errors.As(err, &exited) || exited.ExitCode() != 2 {

@@ -108,7 +108,7 @@ func (taken TakenFiles) MarshalYAML() (any, error) {
 	return n, nil
 }
 
-// UnmarshalYAML reads the output of MarshalYAML, in the order of the text, as that of LockFiles does.
+// UnmarshalYAML reads the output of MarshalYAML, in the order of the text, like LockFiles.
 func (taken *TakenFiles) UnmarshalYAML(n *yaml.Node) error {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		*taken = append(*taken, TakenFile{n.Content[i].Value, n.Content[i+1].Value})

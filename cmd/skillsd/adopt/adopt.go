@@ -78,7 +78,7 @@ func Count(found []Skill) (n int) {
 	return n
 }
 
-// linksSuffix ends the name of the directory for links, beside that of the skills.
+// linksSuffix ends the name of the directory for links, beside the directory for skills.
 const linksSuffix = "-links"
 
 // IsLink reports whether a link was moved, not a skill.

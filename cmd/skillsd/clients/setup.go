@@ -45,8 +45,8 @@ type Setup struct {
 	Env environment
 	Out io.Writer // for the block to paste, and the output of the client's command
 	Err io.Writer
-	// Keep returns the arguments of an entry that replaces one with the arguments old. If it is nil, they are
-	// those of Entry.
+	// Keep returns the arguments of an entry that replaces one with the arguments old; nil: the arguments of
+	// Entry.
 	Keep func(old []string) (args []string)
 	// Lock locks a file against other commands that edit it, until unlock is called.
 	Lock func(ctx context.Context, file string) (unlock func(), err error)
