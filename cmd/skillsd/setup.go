@@ -390,7 +390,7 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 	err := flags.ParseAll(args, func(flag *pflag.Flag, value string) error {
 		if flag.Name == "http" || flag.Name == "unix" {
 			return errors.New("the client starts a server of its own over stdio; " +
-				"for one that runs give --http before --")
+				"for a running server give --http before --")
 		}
 		if err := flags.Set(flag.Name, value); err != nil {
 			return err
@@ -526,7 +526,7 @@ func (o *setupOptions) absolute(flag, value string) (string, error) {
 	case !isPath || path == "":
 		return value, nil
 	case path == "~" || strings.HasPrefix(path, "~/"):
-		return "", fmt.Errorf("--%s: the shell left ~ as it is in %q; "+
+		return "", fmt.Errorf("--%s: the shell did not expand ~ in %q; "+
 			"put a space before the path, or write it out", flag, value)
 	case o.Project != "":
 		return value, nil
@@ -582,7 +582,7 @@ func (o *setupOptions) adapter(dir string, args []string) error {
 	} else {
 		if strings.HasPrefix(dir, "~") {
 			return exit.Usagef("put a space before the path, or write it out",
-				"--write: the shell left ~ as it is in %q", dir)
+				"--write: the shell did not expand ~ in %q", dir)
 		}
 		dir, err = filepath.Abs(dir)
 		if err != nil {

@@ -40,14 +40,14 @@ func newUndoCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo [SESSION | RUN]",
 		Short: "Undo the last run that changed files of a project",
-		Long: "Undo what the last run changed in a project whose changes are staged: files that it\n" +
-			"changed or deleted are returned, and files that it made are removed. With SESSION it is the\n" +
-			"last such run of a session, with RUN the one that --list names. The changes are printed\n" +
-			"first, and you are asked.\n\n" +
-			"A file that somebody changed since the run stays as it is, unless --force is given. Files\n" +
-			"are kept while the record of the session is kept, up to 64 MiB a run and 256 MiB a session.\n" +
-			"The undoing is a session of its own in the records, a child of the session of the run. In a\n" +
-			"shell that an agent opened for its model nothing is undone.",
+		Long: "Return the files that the last run changed or deleted in a project directory, and remove\n" +
+			"the files that it made. With SESSION it is the last such run of a session, with RUN a run\n" +
+			"that --list names. The changes are printed first, and you are asked.\n\n" +
+			"  skillsd undo\n" +
+			"  skillsd undo --list\n\n" +
+			"A file that was changed since the run stays, unless --force is given. The files are kept\n" +
+			"with the log of the session, up to 64 MiB a run and 256 MiB a session. Each undo is logged\n" +
+			"as a session of its own. In a shell that an agent opened for its model undo is refused.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
 	}

@@ -113,7 +113,7 @@ func checkServers(area string, seen *cluster.Seen) (checks []Check) {
 	switch fact := "open sessions: " + strings.Join(held, ", "); {
 	case seen.Silent > 0:
 		checks = append(checks, warn(area, fact,
-			"end those servers; whoever is called next takes their sessions"))
+			"end those servers; the server that is called next takes their sessions"))
 	case len(held) > 0:
 		checks = append(checks, ok(area, fact))
 	default:

@@ -231,8 +231,8 @@ func (o *Doctor) checkConfiguration(usable bool) []Check {
 	slices.Sort(secrets)
 	for _, name := range slices.Compact(secrets) {
 		if _, err := o.Process.Secret(name); err != nil {
-			checks = append(checks, warn(area, "the secret "+name+" cannot be had: "+err.Error(),
-				"mend its source in secrets; scripts that are to get it do not run"))
+			checks = append(checks, warn(area, "the secret "+name+" cannot be read: "+err.Error(),
+				"correct its source in secrets; scripts that need it do not run"))
 		}
 	}
 	return checks

@@ -85,7 +85,7 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 			add(Warn, fact, "run: skillsd sync, or where that cannot get it: skillsd sync "+
 				"--drop-earlier")
 		case install.ProblemStray:
-			add(Fail, fact, "nobody installed it; remove it: rm -r "+
+			add(Fail, fact, "it was not installed; remove it: rm -r "+
 				report.ShellLine(filepath.Join(state, filepath.FromSlash(p.Dir))))
 		default:
 			add(Fail, fact, "run: skillsd sync")
@@ -146,7 +146,7 @@ func (o *Doctor) checkVerifier() []Check {
 	program, err := o.Process.VerifierProgram()
 	if err != nil {
 		return []Check{warn("installed", "nothing counts as signed by the identities of trust.signers: "+
-			report.Printable(err.Error()), "see `skillsd help installed`")}
+			report.Printable(err.Error()), "see `skillsd help install`")}
 	}
 	return []Check{ok("installed", program+" verifies the identities of trust.signers")}
 }

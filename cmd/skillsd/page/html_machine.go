@@ -47,7 +47,7 @@ func (d *Approvals) node(v *view) g.Node {
 	settled := nodes(timelineOf("settled", d.Settled, Call.node), pager(d.Paging))
 	if len(d.Settled) == 0 {
 		settled = nodes(tag("p.empty", "No user was asked in ", plural(d.Days, "day"), ". ",
-			command("skillsd help asking"), " says when they are."))
+			command("skillsd help allow"), " says when they are."))
 	}
 	return nodes(tag("h1", "Approvals"), daysForm(v, d.Days, d.Partial), v.live("",
 		iff(len(d.Waiting) > 0, tag("h2", attr("id", "waiting"), "Refused, because a client did not ask")),
@@ -79,7 +79,7 @@ func (d *Allowed) node() g.Node {
 		return append(top, tag("div.empty",
 			tag("p", "No script may run: the allowlist is empty. Entries given to a server with ",
 				tag("code", "--allow-skill-script"), " are not in this list."),
-			tag("p", command("skillsd list"), " names the skills, ", command("skillsd help allowlist"),
+			tag("p", command("skillsd list"), " names the skills, ", command("skillsd help allow"),
 				" says how to allow one script after reading it.")))
 	}
 	return append(top, table(nodes("The allowlist of the configuration, compared with the files at ",

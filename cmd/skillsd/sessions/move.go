@@ -36,7 +36,7 @@ func NewMoveCmds(of *config.Cluster, to io.Writer, byUser func(what string) erro
 		Short: "Copy sessions of a directory into a cluster",
 		Long: "Copy sessions that have ended, or whose server has crashed, from a directory of session " +
 			"logs (--artifact-root of their server) into --cluster. " + whole +
-			"The directory stays as it is.",
+			"The directory stays unchanged.",
 		Args: in.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return in.each(cmd.Context(), args, "imported", func(to *cluster.Archive) (*from, error) {

@@ -177,7 +177,7 @@ func (c *Codes) Find(ctx context.Context, code string, now time.Time) (Waiting, 
 // Errors: ErrNoCall, ErrUnknown.
 func (c *Codes) Approve(ctx context.Context, code, by string, now time.Time) error {
 	if by == "" {
-		return fmt.Errorf("%w: nobody is named who approves", ErrUnknown)
+		return fmt.Errorf("%w: no approver is named", ErrUnknown)
 	}
 	_, err := c.byCode(ctx, code, now, func(w *Waiting) { w.By, w.Expires = by, now.Add(CodeLife) })
 	return err
