@@ -120,7 +120,7 @@ func TestApprovalLegacy(t *testing.T) {
 			if got := result.code(); len(questions) != tt.asks || got != tt.code && (tt.name != "declined" || got != "approval_declined") {
 				t.Fatalf("asked %d times, answered %s", len(questions), result.text())
 			}
-			if named := strings.Contains(result.text(), "answered the question with an error"); named != (tt.name == "an error") {
+			if named := strings.Contains(result.text(), "the client answered with an error"); named != (tt.name == "an error") {
 				t.Errorf("an error of the client is named: %v: %s", named, result.text())
 			}
 			if tt.code == "" && !strings.Contains(result.text(), "ran-ok one") {

@@ -17,7 +17,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/httpauth/oidctest"
 )
 
-var pageLink = regexp.MustCompile(`the operator's page: (http://127\.0\.0\.1:\d+/login#[\w-]{43})\n`)
+var pageLink = regexp.MustCompile(`the page: (http://127\.0\.0\.1:\d+/login#[\w-]{43})\n`)
 
 // pageViewer is a browser in which the link of a page was opened.
 type pageViewer struct {
@@ -204,7 +204,7 @@ func TestServePageLogin(t *testing.T) {
 	}
 	s := serveHTTP(t, "--auth-issuer", provider.URL, "--auth-audience", "skills", "--page", "127.0.0.1:0",
 		"--page-client", oidctest.Client, "--page-secret-file", secret, "--skills-root", "builtin="+tree(t, demoSkill()))
-	base := strings.TrimSuffix(s.logged(regexp.MustCompile(`the operator's page: (http://127\.0\.0\.1:\d+/)\n`)), "/")
+	base := strings.TrimSuffix(s.logged(regexp.MustCompile(`the page: (http://127\.0\.0\.1:\d+/)\n`)), "/")
 	token := func(audience, subject string) string {
 		return provider.Sign(map[string]any{"iss": provider.URL, "aud": audience, "sub": subject,
 			"roles": "page-operator", "exp": time.Now().Add(time.Hour).Unix()})

@@ -251,7 +251,7 @@ func TestConfigFlagsMeanTheSame(t *testing.T) {
 	visit = func(cmd *cobra.Command) {
 		for _, option := range config.Table() {
 			flag, own := cmd.LocalNonPersistentFlags().Lookup(option.Flag), serve.Flags().Lookup(option.Flag)
-			if flag == nil || cmd.Parent() != nil && cmd.Parent().Name() == "setup" || slices.Contains([]string{"skillsd list --state", "skillsd search --limit"}, cmd.CommandPath()+" --"+option.Flag) {
+			if flag == nil || cmd.Name() == "setup" || cmd.Parent() != nil && cmd.Parent().Name() == "setup" || slices.Contains([]string{"skillsd list --state", "skillsd search --limit"}, cmd.CommandPath()+" --"+option.Flag) {
 				continue
 			}
 			if own == nil || own.Value.Type() != flag.Value.Type() || own.DefValue != flag.DefValue {

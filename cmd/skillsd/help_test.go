@@ -1,7 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -12,7 +16,8 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// The help of every command fits a terminal of 80 columns and names every flag of the command.
+// The help of every command fits a terminal of 80 columns. It names every flag of the command, or how many
+// options it leaves out; the manual page names these too.
 func TestHelpFits(t *testing.T) {
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
@@ -29,13 +34,29 @@ func TestHelpFits(t *testing.T) {
 				t.Errorf("%q: the value of a flag has no name, or its default means nothing: %s", args, line)
 			}
 		}
+		page := t.TempDir()
+		if err := writeMan(cmd, page); err != nil {
+			t.Fatal(err)
+		}
+		manual, err := os.ReadFile(filepath.Join(page, manName(cmd)+".1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := 0
 		for line := range strings.Lines(cmd.LocalFlags().FlagUsages()) {
 			if _, name, ok := strings.Cut(line, "--"); ok && strings.HasPrefix(strings.TrimLeft(line, " "), "-") {
 				name = strings.FieldsFunc(name, func(r rune) bool { return r == ' ' || r == '[' })[0]
-				if !strings.Contains(stdout, "--"+name) {
-					t.Errorf("%q does not name --%s", args, name)
+				if !strings.Contains(string(manual), roff("--"+name)) {
+					t.Errorf("the manual page of %q does not name --%s", args, name)
+				}
+				if !regexp.MustCompile(`(?m)^ +(-\w, )?--` + name + `[ \[]`).MatchString(stdout) {
+					left++
 				}
 			}
+		}
+		more := fmt.Sprintf("%d more flags set options", left)
+		if left > 0 && !strings.Contains(stdout, more) {
+			t.Errorf("%q does not print %q", args, more)
 		}
 		for _, sub := range cmd.Commands() {
 			if sub.IsAvailableCommand() {
