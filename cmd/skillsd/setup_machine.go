@@ -202,7 +202,8 @@ func (s *machineSetup) choose(ctx context.Context) ([]*clients.Client, error) {
 	prompt := "Connect " + all + " to skillsd?"
 	if s.files {
 		prompt += "\nScripts that you allow see the project directory in which the client works;\n" +
-			"`skillsd undo` returns the files that they change there."
+			"`skillsd undo` returns the files that they change there. The client sees their\n" +
+			"output."
 	}
 	prompt += answers
 	for {
@@ -339,7 +340,7 @@ func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
 	})
 	for _, move := range back {
 		a.notef("%s stays there; to see why: %s", report.Printable(move.From),
-			report.ShellLine("skillsd", "install", "--dry-run", move.From))
+			report.Printable(report.ShellLine("skillsd", "install", "--dry-run", move.From)))
 	}
 	a.notef("took over %s", report.Plural(len(served), "skill"))
 	return errors.Join(err, wrong)
@@ -389,7 +390,7 @@ func (s *machineSetup) undo(ctx context.Context) error {
 		return nil
 	}
 	_, err = a.confirmed(ctx, s.yes, fmt.Sprintf("Disconnect %s, and move %s back?",
-		strings.Join(s.record.Clients, ", "), skillsIn(s.record.Moves)))
+		report.Printable(strings.Join(s.record.Clients, ", ")), skillsIn(s.record.Moves)))
 	if err != nil {
 		return err
 	}

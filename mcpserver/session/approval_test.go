@@ -224,8 +224,8 @@ func TestUserIsNotWornDown(t *testing.T) {
 		"declined by a busy client": {2 * time.Second, Answer{Action: "decline"}, "the client answered by itself"},
 		"closed":                    {4 * time.Second, Answer{Action: "cancel"}, "closed without an answer"},
 		"closed at once":            {0, Answer{Action: "cancel"}, "the client answered by itself"},
-		"answered with an error":    {4 * time.Second, Answer{Action: "cancel", Failed: true}, "answered the question with an error"},
-		"not filled in":             {4 * time.Second, Answer{Action: "accept", Unclear: true}, "without one of its decisions"},
+		"answered with an error":    {4 * time.Second, Answer{Action: "cancel", Failed: true}, "the client answered with an error"},
+		"not filled in":             {4 * time.Second, Answer{Action: "accept", Unclear: true}, "came back without a decision"},
 	} {
 		for range approval.MaxDeclined + 1 {
 			q, err := answered(tt.after, tt.answer)

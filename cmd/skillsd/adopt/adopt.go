@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -35,12 +36,18 @@ type Skill struct {
 }
 
 // Find returns the skills in directories, each once, in the order of the directories and then by name. Links
-// that lead elsewhere are left out: what they lead to may be a repository that the user works in.
+// that lead elsewhere are left out, as is a directory that is itself a link to none of the others: it may lead
+// to a repository that the user works in. So are names that are not UTF-8, which a record cannot hold.
 func Find(dirs []string) (found []Skill) {
 	var real []string
 	for _, dir := range dirs {
-		dir, err := filepath.EvalSymlinks(dir)
-		if err == nil && !slices.Contains(real, dir) {
+		above, err := filepath.EvalSymlinks(filepath.Dir(dir))
+		info, missing := os.Lstat(dir)
+		if err != nil || missing != nil || !info.IsDir() {
+			continue
+		}
+		dir = filepath.Join(above, filepath.Base(dir))
+		if !slices.Contains(real, dir) {
 			real = append(real, dir)
 		}
 	}
@@ -52,7 +59,7 @@ func Find(dirs []string) (found []Skill) {
 		for _, entry := range entries {
 			path := filepath.Join(dir, entry.Name())
 			_, err := os.Stat(filepath.Join(path, "SKILL.md"))
-			if err != nil || strings.HasPrefix(entry.Name(), ".") {
+			if err != nil || strings.HasPrefix(entry.Name(), ".") || !utf8.ValidString(path) {
 				continue
 			}
 			isLink := entry.Type()&fs.ModeSymlink != 0
@@ -113,6 +120,13 @@ func Open(state string) (*Record, error) {
 	}
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("%s is not a record of a setup: %w", File(state), err)
+	}
+	base := filepath.Join(state, dirName) + string(filepath.Separator)
+	for _, move := range r.Moves {
+		if !filepath.IsAbs(move.From) || !strings.HasPrefix(filepath.Clean(move.To), base) {
+			return nil, fmt.Errorf("%s is not a record of a setup: it names a directory outside of %s",
+				File(state), dirName)
+		}
 	}
 	return r, nil
 }
@@ -188,12 +202,17 @@ func (r *Record) take(move Move) error {
 	return nil
 }
 
-// Return moves directories back, those for which wanted reports true. A directory stays, and is reported in
-// the error, if something else is in its former place.
+// Return moves directories back for which wanted reports true, and links to them. A directory stays, and is
+// reported in the error, if something else is in its former place.
 func (r *Record) Return(wanted func(Move) bool) (returned []Move, err error) {
 	var left []Move
-	for _, move := range slices.Backward(r.Moves) {
-		if !wanted(move) {
+	// A link returns after the skill that it leads to.
+	moves := slices.Clone(r.Moves)
+	slices.SortStableFunc(moves, func(a, b Move) int {
+		return strings.Compare(strconv.FormatBool(a.IsLink()), strconv.FormatBool(b.IsLink()))
+	})
+	for _, move := range moves {
+		if !wanted(move) && !isLinkTo(move, returned) {
 			left = append(left, move)
 			continue
 		}
@@ -207,9 +226,20 @@ func (r *Record) Return(wanted func(Move) bool) (returned []Move, err error) {
 			returned = append(returned, move)
 		}
 	}
-	slices.Reverse(left)
 	r.Moves = left
 	return returned, errors.Join(err, r.Save())
+}
+
+// isLinkTo reports whether a link was moved whose skill has returned.
+func isLinkTo(move Move, returned []Move) bool {
+	to, err := os.Readlink(move.To)
+	if !move.IsLink() || err != nil {
+		return false
+	}
+	if !filepath.IsAbs(to) {
+		to = filepath.Join(filepath.Dir(move.From), to)
+	}
+	return slices.ContainsFunc(returned, func(m Move) bool { return m.From == to })
 }
 
 func giveBack(move Move) (moved bool, err error) {

@@ -125,10 +125,56 @@ func TestReturnOfWhatWasNotMoved(t *testing.T) {
 
 func TestOpenInvalid(t *testing.T) {
 	state := t.TempDir()
-	if err := os.WriteFile(File(state), []byte("{"), 0o600); err != nil {
+	inside := filepath.Join(state, "adopted", "1", "a")
+	for _, text := range []string{
+		"{",
+		`{"moves": [{"from": "/home/me/.claude/skills/a", "to": "/etc"}]}`,
+		`{"moves": [{"from": "/home/me/.claude/skills/a", "to": "` + inside + `/../../../x"}]}`,
+		`{"moves": [{"from": "a", "to": "` + inside + `"}]}`,
+	} {
+		if err := os.WriteFile(File(state), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(state); err == nil {
+			t.Errorf("%s is a record", text)
+		}
+	}
+}
+
+// A directory of skills that is a link may lead to a repository: its skills stay.
+func TestFindThroughLink(t *testing.T) {
+	dir, _ := home(t)
+	link := filepath.Join(dir, ".cursor")
+	if err := os.MkdirAll(link, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(state); err == nil {
-		t.Error("an invalid record was read as an empty one")
+	link = filepath.Join(link, "skills")
+	if err := os.Symlink(filepath.Join(dir, "src"), link); err != nil {
+		t.Fatal(err)
+	}
+	if found := Find([]string{link}); found != nil {
+		t.Errorf("found %q", names(found))
+	}
+}
+
+// A link returns with the skill that it leads to.
+func TestReturnWithLink(t *testing.T) {
+	dir, found := home(t)
+	state := filepath.Join(dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := &Record{state: state}
+	for _, group := range [][]Skill{found[:2], found[2:]} {
+		if _, err := r.Take(group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	skill := filepath.Join(dir, ".agents", "skills", "a")
+	if _, err := r.Return(func(m Move) bool { return m.From == skill }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".claude", "skills", "a", "SKILL.md")); err != nil {
+		t.Error(err)
 	}
 }
