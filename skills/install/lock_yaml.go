@@ -23,7 +23,7 @@ import (
 const lockVersion = 1
 
 // lockHead begins every lock file.
-const lockHead = "# Written by skillsd install. `skillsd doctor` compares the installed skills with it.\n"
+const lockHead = "# Written by skillsd install. `skillsd verify` holds the installed skills to it.\n"
 
 // lockKeys lists the keys of each mapping in a lock file, by the path of the mapping. A key that ends in "?"
 // is optional.

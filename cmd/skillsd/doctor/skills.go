@@ -43,7 +43,8 @@ func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skill
 		return nil, nil, err
 	}
 	if err != nil {
-		return nil, []Check{fail("roots", err.Error(), "correct the directory of skills, or leave it out")}, nil
+		const hint = "correct the directory of skills, or leave it out"
+		return nil, []Check{fail("roots", err.Error(), hint)}, nil
 	}
 	if len(roots) == 0 {
 		none := o.Serve.Roots.NoRoots(o.Process)
