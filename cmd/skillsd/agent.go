@@ -45,7 +45,7 @@ func (a *app) byUser(what string) error {
 		return nil
 	}
 	return exit.Errorf(exit.Failure, "ask the user to do it in a terminal of their own; see `skillsd "+
-		"help asking`",
+		"help allow`",
 		"%s is refused in an agent's shell, as %s shows this to be: what may run, what is served and what "+
 			"is kept is the user's to decide", what, variable)
 }

@@ -128,7 +128,7 @@ func (a *app) notTampered(ctx context.Context, sk *skills.Skill) error {
 // howOften asks how often to ask before the script runs; an empty answer changes nothing.
 func (o *allowOptions) howOften(ctx context.Context, now policy.Ask) (string, error) {
 	if now == "" {
-		now = "each run, unless the configuration demands less"
+		now = "each run"
 	}
 	prompt := "Ask you before it runs?\n" +
 		"  always   about each run\n" +

@@ -443,10 +443,16 @@ func (o *updateOptions) run(ctx context.Context, args []string) error {
 		}
 	}
 	var rows []report.Update
+	isShown := false
 	return o.app.carryOut(ctx, planned{
 		roots: &o.Roots,
 		dry:   o.Preview,
 		confirm: func(ctx context.Context, plan *install.Plan) error {
+			// A question about changes comes after the changes.
+			isShown = len(plan.Waiting()) > 0 && !o.JSON && report.IsTerminal(o.app.err)
+			if isShown {
+				o.show(rows)
+			}
 			return o.app.accept(ctx, plan, o.Accept, !o.JSON)
 		},
 		compute: func(i *install.Installer) (*install.Plan, error) {
@@ -460,11 +466,22 @@ func (o *updateOptions) run(ctx context.Context, args []string) error {
 		print: func(plan *install.Plan) error {
 			report.PrintNotes(o.app.err, plan.Notes)
 			report.MarkHeld(rows, plan)
+			if !o.JSON && !isShown {
+				o.show(rows)
+			}
 			return o.print(rows)
 		},
 	})
 }
 
+// show prints the changes.
+func (o *updateOptions) show(rows []report.Update) {
+	for i := range rows {
+		rows[i].Print(o.app.out, o.app.err)
+	}
+}
+
+// print prints how many skills changed.
 func (o *updateOptions) print(rows []report.Update) error {
 	if o.JSON {
 		if err := report.WriteJSON(o.app.out, rows); err != nil {
@@ -474,9 +491,6 @@ func (o *updateOptions) print(rows []report.Update) error {
 	count := map[string]int{}
 	for i := range rows {
 		count[rows[i].State]++
-		if !o.JSON {
-			rows[i].Print(o.app.out, o.app.err)
-		}
 	}
 	verb := "updated"
 	if o.Preview {

@@ -132,9 +132,9 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	if err := o.Serve.Configure(o.all); err != nil {
 		return err
 	}
-	// The output goes to the user at the terminal, not to a model.
+	// The output goes to the user at the terminal, perhaps through a pipe or into a file, and not to a model.
 	isDefault := o.app.Cfg.OriginOf("release").Kind == config.FromDefault
-	if isDefault && o.app.agentShell() == "" && report.IsTerminal(o.app.out) {
+	if isDefault && o.app.agentShell() == "" && report.IsTerminal(o.app.err) && report.IsTerminal(o.app.in) {
 		o.Serve.Release = string(policy.ReleaseObserved)
 	}
 	if limit := o.Serve.Limits.Timeout; limit > 0 && o.Timeout > limit {

@@ -63,7 +63,7 @@ func newSetupCmd(a *app) *cobra.Command {
 		Annotations: map[string]string{withoutConfig: "true"},
 	}
 	generic := &setupOptions{app: a, client: clients.Any()}
-	machine := &machineSetup{app: a, cmd: cmd}
+	machine := &machineSetup{app: a, cmd: cmd, given: generic}
 	var printed, undo bool
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if cmd.ArgsLenAtDash() == 0 {
@@ -193,7 +193,7 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 				"they print;\ntheir changes are staged, and checked before they are applied\n",
 				o.client.Title)
 		}
-		if !entry.Trust || o.Settled {
+		if !entry.Trust {
 			return nil
 		}
 		fmt.Fprintf(o.app.err, "%s calls the tools of %s without asking (\"trust\": true);\nwithout "+
@@ -380,9 +380,8 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 			}
 		}
 		if !o.client.InProject {
-			o.app.notef("skillsd: note: %s is not known to start its servers in the project: scripts "+
-				"see its first root, else the directory in which it starts the server, unless that is a "+
-				"home", o.client.Title)
+			fmt.Fprintf(o.app.err, "note: in %s scripts may see another directory than your project:\n"+
+				"its first root, or where it starts the server\n", o.client.Title)
 		}
 		args = append([]string{"--workspace-from-client", "--workspace=:staged", "--release=observed"},
 			args...)

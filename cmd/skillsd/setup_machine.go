@@ -29,8 +29,9 @@ import (
 type machineSetup struct {
 	app   *app
 	cmd   *cobra.Command
-	yes   bool // connect all clients, take over no skills, ask once
-	files bool // scripts see the project in which a client works
+	given *setupOptions // the flags that setup has with the name of a client too
+	yes   bool          // connect all clients, take over no skills, ask once
+	files bool          // scripts see the project in which a client works
 
 	found  []*clients.Client // on this machine
 	own    []adopt.Skill     // skills that these clients load themselves
@@ -71,6 +72,10 @@ func (s *machineSetup) open(ctx context.Context) (unlock func(), err error) {
 func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 	if err := s.app.byUser("`skillsd setup`"); err != nil {
 		return err
+	}
+	if s.given.URL != "" {
+		return exit.Usagef("name the client: skillsd setup CLIENT --http "+report.ShellLine(s.given.URL)+
+			" --write", "--http needs the name of a client")
 	}
 	if err := s.configure(); err != nil {
 		return err
@@ -265,7 +270,7 @@ func (s *machineSetup) asksOnce(ctx context.Context, chosen []*clients.Client) (
 func (s *machineSetup) connect(
 	ctx context.Context, client *clients.Client, once bool, serveArgs []string,
 ) error {
-	opts := &setupOptions{app: s.app, client: client, Name: "skills", Files: s.files, Write: true,
+	opts := &setupOptions{app: s.app, client: client, Name: s.given.Name, Files: s.files, Write: true,
 		Trust: client.Trust, Permit: once, Settled: true}
 	s.app.notef("\n%s", client.Title)
 	if err := opts.run(ctx, serveArgs); err != nil {
@@ -340,7 +345,7 @@ func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
 	})
 	for _, move := range back {
 		a.notef("%s stays there; to see why: %s", report.Printable(move.From),
-			report.Printable(report.ShellLine("skillsd", "install", "--dry-run", move.From)))
+			report.Printable(report.ShellLine("skillsd", "validate", "--lenient", move.From)))
 	}
 	a.notef("took over %s", report.Plural(len(served), "skill"))
 	return errors.Join(err, wrong)
@@ -420,7 +425,7 @@ func (s *machineSetup) undo(ctx context.Context) error {
 		if client == nil {
 			continue
 		}
-		opts := &setupOptions{app: a, client: client, Name: "skills", Remove: true}
+		opts := &setupOptions{app: a, client: client, Name: s.given.Name, Remove: true}
 		if err := opts.run(ctx, nil); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", client.Title, err))
 			continue

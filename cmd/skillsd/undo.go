@@ -257,6 +257,7 @@ const undoTime = 10 * time.Minute
 
 // openWorkspace opens the directory in which a run worked.
 func openWorkspace(path string) (*os.File, error) {
+	path = filepath.Clean(path)
 	real, err := filepath.EvalSymlinks(path)
 	if err == nil && real != path {
 		err = fmt.Errorf("%s leads to %s now", path, real)

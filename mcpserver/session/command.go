@@ -139,7 +139,7 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 			c.Workspace.Withhold = c.secrets.Contains
 		}
 		if c.Workspace.Mode == sandbox.WorkspaceStaged {
-			c.keeper = s.keeperOf(ctx, r, c.Workspace.Dir.Name())
+			c.keeper = s.keeperOf(ctx, r, filepath.Clean(c.Workspace.Dir.Name()))
 		}
 		if c.keeper != nil {
 			c.Workspace.Keeper = c.keeper

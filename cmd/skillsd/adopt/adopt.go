@@ -36,8 +36,8 @@ type Skill struct {
 }
 
 // Find returns the skills in directories, each once, in the order of the directories and then by name. Links
-// that lead elsewhere are left out, as is a directory that is itself a link to none of the others: it may lead
-// to a repository that the user works in. So are names that are not UTF-8, which a record cannot hold.
+// that lead elsewhere are left out, as is a directory that is itself a link to none of the others: it may
+// lead to a repository that the user works in. So are names that are not UTF-8, which a record cannot hold.
 func Find(dirs []string) (found []Skill) {
 	var real []string
 	for _, dir := range dirs {

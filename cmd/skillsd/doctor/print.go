@@ -95,7 +95,7 @@ func verdict(checks []Check, paint report.Paint) string {
 	case count[Fail] > 0:
 		return paint.Bad("not ready") + ": " + report.Plural(count[Fail], "failure") + " to fix first"
 	case runs == 0:
-		return paint.Warn("skills can be read, and no script may run") +
+		return paint.Warn("skills can be read; no script may run yet") +
 			" (to allow one: skillsd allow SKILL:SCRIPT)" + remarks
 	case remarks != "":
 		return paint.Warn("ready") + ": " + report.Plural(runs, "script") + " may run" + remarks

@@ -12,7 +12,7 @@ import (
 // allow what somebody wrote into it.
 const (
 	TamperedText = "files of its skill were changed where it is installed, and not by an update"
-	TamperedHint = "skillsd sync brings back what was installed; what changed: skillsd verify"
+	TamperedHint = "skillsd sync brings back what was installed; what changed: skillsd doctor"
 )
 
 // Tampered reports whether the files of an installed skill differ from the lock file. It is false for skills

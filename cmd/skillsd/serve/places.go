@@ -258,7 +258,7 @@ func checkPlaces(roots []skills.Root, configFile string, own []place, workspace 
 		case workspace == "":
 		case config.Inside(own.path, workspace):
 			return exit.Usagef("move it outside of the project directory",
-				"%s %s lies inside the project directory %s", own.what, own.path, workspace)
+				"%s %s lies inside the project directory of --workspace, %s", own.what, own.path, workspace)
 		case config.Inside(workspace, own.path):
 			return exit.Usagef("move state and session logs outside of the project directory",
 				"the project directory %s lies inside %s %s", workspace, own.what, own.path)

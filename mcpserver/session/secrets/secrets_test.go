@@ -48,7 +48,7 @@ func TestVariables(t *testing.T) {
 		"variable OTHER is not in the server's environment": {Env: []string{"OTHER"}},
 		"secret NUL holds a NUL byte":                       {Secrets: []string{"NUL"}},
 		"secret LONG has more than 122880 bytes":            {Secrets: []string{"LONG"}},
-		"secret EMPTY is missing: it is empty":           {Secrets: []string{"EMPTY"}},
+		"secret EMPTY is missing: it is empty":              {Secrets: []string{"EMPTY"}},
 	} {
 		if _, _, err := source.Variables(entry); err == nil || err.Error() != want {
 			t.Errorf("Variables(%+v) = %v, want %s", entry, err, want)
