@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -72,5 +73,50 @@ func TestWorkspaceOfAnyClient(t *testing.T) {
 				t.Errorf("the run says %q, want %q; the log warned: %v", text, tt.want, warned)
 			}
 		})
+	}
+}
+
+// The files that a client's run changed come back: the directory of the run is the one that its client works in.
+func TestUndoOfClientRun(t *testing.T) {
+	t.Parallel()
+	if !canIsolate(t) {
+		t.Skip("no sandbox isolates here")
+	}
+	root := tree(t, map[string]string{
+		"demo/SKILL.md":         "---\nname: demo\ndescription: A skill for tests.\n---\nDo it.\n",
+		"demo/scripts/write.sh": "#!/bin/sh\necho changed >here.txt\n",
+	})
+	home := tree(t, map[string]string{"project/here.txt": "as before\n"})
+	// The server of root runs scripts as another user.
+	file, state := filepath.Join(home, "project", "here.txt"), t.TempDir()
+	if err := errors.Join(os.Chmod(filepath.Dir(file), 0o777), os.Chmod(file, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "serve", "--log-format", "json", "--state", state, "--skills-root", root,
+		"--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/write.sh", "--prompt-slot-role",
+		"direct-command", "--workspace-from-client", "--workspace", ":staged", "--release", "observed")
+	cmd.Dir = filepath.Join(home, "project")
+	cmd.Env = append(os.Environ(), "HOME="+home, "CLAUDE_PROJECT_DIR=")
+	p := start(t, cmd)
+	last := ""
+	for _, message := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"any","version":"1"}}}`,
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"load_skill","arguments":{"name":"demo"}}}`,
+		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/write.sh"}}}`,
+	} {
+		p.send(message)
+		id := message[:len(`{"jsonrpc":"2.0","id":1`)]
+		for last = p.receive(); !strings.HasPrefix(last, id); {
+			last = p.receive()
+		}
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "changed\n" {
+		t.Fatalf("after the run: %q, %v\n%s", text, err, last)
+	}
+	undo := exec.Command(binary, "undo", "--yes", "--state", state)
+	undo.Env = append(os.Environ(), "HOME="+home)
+	out, err := undo.CombinedOutput()
+	if text, unread := os.ReadFile(file); err != nil || unread != nil || string(text) != "as before\n" {
+		t.Errorf("after undo: %q, %v, %v\n%s", text, err, unread, out)
 	}
 }
