@@ -61,17 +61,20 @@ func newUndoCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// undoable is a run whose changes are kept.
+// undoable is a run that changed files of a workspace.
 type undoable struct {
 	session string
-	digest  digest.Digest // of list
-	list    session.ChangeList
-	undone  time.Time // zero if it was not undone
+	output  string    // id of the run
+	at      time.Time // when the run was called
+	digest  digest.Digest
+	list    session.ChangeList // with this digest
+	problem string             // why the run cannot be undone; then there is no list
+	undone  time.Time          // zero if it was not undone
 }
 
 func (u *undoable) script() string { return u.list.Skill + ":" + u.list.Path }
 
-func (u *undoable) at() string { return u.list.At.Local().Format(time.DateTime) }
+func (u *undoable) when() string { return u.at.Local().Format(time.DateTime) }
 
 // originalsReader is a provenance.Reader that also has the originals.
 type originalsReader interface {
@@ -84,6 +87,10 @@ func (o *undoOptions) run(ctx context.Context, args []string) error {
 		if err := o.app.byUser("`skillsd undo`"); err != nil {
 			return err
 		}
+	}
+	// Another user with write access there could make a list of changes and a record that has it.
+	if err := o.app.CheckDirs(); err != nil {
+		return err
 	}
 	opened, _, err := o.app.records(ctx)
 	if err != nil {
@@ -109,7 +116,7 @@ func (o *undoOptions) run(ctx context.Context, args []string) error {
 	return o.undo(ctx, records, run)
 }
 
-// undoables returns the runs whose changes are kept, the last one first.
+// undoables returns the runs that changed files, the last one first.
 func undoables(ctx context.Context, records originalsReader) (runs []*undoable, err error) {
 	sessions, err := listSessions(ctx, records)
 	if err != nil {
@@ -124,12 +131,7 @@ func undoables(ctx context.Context, records originalsReader) (runs []*undoable, 
 		if err != nil {
 			return nil, err
 		}
-		for d, data := range lists {
-			run := &undoable{session: s.ID, digest: d}
-			if json.Unmarshal(data, &run.list) == nil && run.list.Type == session.TypeChanges {
-				runs = append(runs, run)
-			}
-		}
+		runs = append(runs, changedBy(ctx, records, s.ID, lists)...)
 		if !strings.HasPrefix(s.Client, undoClient) {
 			continue
 		}
@@ -145,12 +147,42 @@ func undoables(ctx context.Context, records originalsReader) (runs []*undoable, 
 		run.undone = undone[run.digest]
 	}
 	slices.SortFunc(runs, func(a, b *undoable) int {
-		return cmp.Or(b.list.At.Compare(a.list.At), strings.Compare(b.list.OutputID, a.list.OutputID))
+		return cmp.Or(b.at.Compare(a.at), strings.Compare(b.output, a.output))
 	})
 	return runs, nil
 }
 
+// changedBy returns the runs of a session that changed files. A list without a run whose event has its digest
+// was not made by the server, and is not used.
+func changedBy(
+	ctx context.Context, records originalsReader, id string, lists map[digest.Digest][]byte,
+) (runs []*undoable) {
+	query := provenance.Query{Session: id, Kinds: []provenance.Kind{provenance.KindScriptExecuted}}
+	for e, err := range records.Events(ctx, query) {
+		if err != nil {
+			return nil // nothing is undone by a record that was changed
+		}
+		var row cfharness.ScriptExecution
+		if json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil || row.Skillsd.Kept == nil {
+			continue
+		}
+		kept := row.Skillsd.Kept
+		run := &undoable{session: id, output: row.OutputID, at: row.ExecutedAt.Time,
+			digest: kept.Changes, problem: kept.Problem}
+		runs = append(runs, run)
+		if run.problem != "" {
+			continue
+		}
+		err = json.Unmarshal(lists[run.digest], &run.list)
+		if err != nil || run.list.Type != session.TypeChanges || run.list.OutputID != run.output {
+			run.problem = "the list of the files that it changed is no longer kept"
+		}
+	}
+	return runs
+}
+
 func (o *undoOptions) print(runs []*undoable) {
+	runs = slices.DeleteFunc(runs, func(u *undoable) bool { return u.problem != "" })
 	if len(runs) == 0 {
 		o.app.printf("no run changed files that are kept\n")
 	}
@@ -159,7 +191,7 @@ func (o *undoOptions) print(runs []*undoable) {
 		if !run.undone.IsZero() {
 			state = ", undone " + run.undone.Local().Format(time.DateTime)
 		}
-		o.app.printf("%s  %s\n  %s, %s in %s%s\n", run.at(), run.list.OutputID,
+		o.app.printf("%s  %s\n  %s, %s in %s%s\n", run.when(), run.output,
 			report.Printable(run.script()), report.Plural(len(run.list.Changes), "change"),
 			report.Printable(run.list.Workspace), state)
 	}
@@ -177,14 +209,20 @@ func (o *undoOptions) choose(runs []*undoable, name string) (*undoable, error) {
 		return nil, exit.Errorf(exit.Failure, hint, "there is no run to undo")
 	}
 	if name == "" || name == "latest" {
-		return runs[0], nil
+		if runs[0].problem == "" {
+			return runs[0], nil
+		}
+		return nil, exit.Errorf(exit.Problems, "", "the last run cannot be undone: %s; "+
+			"`skillsd undo --list` names the others", runs[0].problem)
 	}
 	sessions := map[string]*undoable{}
 	for _, run := range runs {
-		if run.list.OutputID == name {
+		switch {
+		case run.output == name && run.problem != "":
+			return nil, exit.Errorf(exit.Problems, "", "this run cannot be undone: %s", run.problem)
+		case run.output == name:
 			return run, nil
-		}
-		if strings.HasPrefix(run.session, name) && sessions[run.session] == nil {
+		case run.problem == "" && strings.HasPrefix(run.session, name) && sessions[run.session] == nil:
 			sessions[run.session] = run
 		}
 	}
@@ -217,7 +255,7 @@ func (o *undoOptions) undo(ctx context.Context, records originalsReader, run *un
 		return err
 	}
 	o.app.printf("%s in %s, run %s\n", report.Printable(run.script()),
-		report.Printable(run.list.Workspace), run.at())
+		report.Printable(run.list.Workspace), run.when())
 	todo := o.show(planned)
 	if todo == 0 {
 		return o.nothing(run, planned)
@@ -358,7 +396,7 @@ func (o *undoOptions) begin(ctx context.Context, run *undoable) (r *undoRecord, 
 	info := provenance.SessionInfo{Server: provenance.Server{Version: readBuild().Version}, Child: true,
 		ParentSession: run.session}
 	err = r.append(ctx, &provenance.Event{Kind: provenance.KindSessionStarted,
-		Detail: "undo of " + run.list.OutputID}, info)
+		Detail: "undo of " + run.output}, info)
 	if err == nil {
 		return r, nil
 	}
@@ -384,7 +422,7 @@ const maxUndoneFiles = 500
 
 // end records what was undone, and ends the record.
 func (r *undoRecord) end(ctx context.Context, run *undoable, done []staged.Undone, forced bool) error {
-	row := &cfharness.Undone{Type: cfharness.TypeUndone, Run: run.session, OutputID: run.list.OutputID,
+	row := &cfharness.Undone{Type: cfharness.TypeUndone, Run: run.session, OutputID: run.output,
 		Changes: run.digest, Forced: forced, Files: []cfharness.UndoneFile{}}
 	count := 0
 	for _, d := range done {
@@ -397,7 +435,7 @@ func (r *undoRecord) end(ctx context.Context, run *undoable, done []staged.Undon
 		}
 		row.Files = append(row.Files, cfharness.UndoneFile{Path: d.Path, Op: d.Op, Refused: d.Refused})
 	}
-	detail := fmt.Sprintf("%s of %s undone, %d refused", report.Plural(count, "change"), run.list.OutputID,
+	detail := fmt.Sprintf("%s of %s undone, %d refused", report.Plural(count, "change"), run.output,
 		len(done)-count)
 	undone := &provenance.Event{Kind: provenance.KindWorkspaceUndone, Skill: run.list.Skill,
 		Path: run.list.Path, Detail: detail}

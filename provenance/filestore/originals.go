@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -61,13 +62,14 @@ func (st *Store) RoomForOriginals(ctx context.Context, id string, bytes int64) e
 		return s.use("keep originals", func(dir *os.Root) error {
 			s.originals.mu.Lock()
 			defer s.originals.mu.Unlock()
-			return s.dropOriginals(dir, st.opts.Originals-bytes)
+			return s.dropOriginals(ctx, dir, st.opts.Originals-bytes)
 		})
 	})
 }
 
-// dropOriginals deletes the oldest originals until the rest has at most left bytes.
-func (s *session) dropOriginals(dir *os.Root, left int64) error {
+// dropOriginals deletes the oldest originals until the rest has at most left bytes. A list is deleted with all
+// the contents that no later list has, since a run is undone whole.
+func (s *session) dropOriginals(ctx context.Context, dir *os.Root, left int64) error {
 	entries, err := fs.ReadDir(dir.FS(), provenance.OriginalsDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -85,18 +87,69 @@ func (s *session) dropOriginals(dir *os.Root, left int64) error {
 		infos = append(infos, info)
 		total += info.Size()
 	}
-	slices.SortFunc(infos, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
-	for _, info := range infos {
+	if total <= left {
+		return nil
+	}
+	groups, err := keptTogether(ctx, dir, infos)
+	if err != nil {
+		return err
+	}
+	for _, group := range groups {
 		if total <= left {
 			break
 		}
-		if err := dir.Remove(path.Join(provenance.OriginalsDir, info.Name())); err != nil {
-			return err
+		for _, info := range group {
+			if err := dir.Remove(path.Join(provenance.OriginalsDir, info.Name())); err != nil {
+				return err
+			}
+			total -= info.Size()
+			s.store.ledger.add(s.id, "", -info.Size(), 0)
 		}
-		total -= info.Size()
-		s.store.ledger.add(s.id, "", -info.Size(), 0)
 	}
 	return nil
+}
+
+// keptTogether groups originals, the oldest first: each list with the contents that no later list has, and
+// each content that is in no list, such as one of a run that has not ended. The list is the first of its group.
+func keptTogether(ctx context.Context, dir *os.Root, infos []fs.FileInfo) (groups [][]fs.FileInfo, err error) {
+	contents, unlisted := map[digest.Digest]fs.FileInfo{}, map[digest.Digest]bool{}
+	for _, info := range infos {
+		d := digest.NewDigestFromEncoded(digest.SHA256, info.Name())
+		switch {
+		case strings.HasSuffix(info.Name(), listSuffix):
+		case d.Validate() == nil:
+			contents[d], unlisted[d] = info, true
+		default:
+			groups = append(groups, []fs.FileInfo{info})
+		}
+	}
+	slices.SortFunc(infos, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+	for _, list := range infos {
+		if !strings.HasSuffix(list.Name(), listSuffix) {
+			continue
+		}
+		before := maps.Clone(unlisted)
+		f, err := openRegular(dir, path.Join(provenance.OriginalsDir, list.Name()))
+		if err != nil {
+			return nil, err
+		}
+		err = errors.Join(provenance.DropDigests(ctx, f, unlisted), f.Close())
+		if err != nil {
+			return nil, err
+		}
+		group := []fs.FileInfo{list}
+		for d := range before {
+			if !unlisted[d] {
+				group = append(group, contents[d])
+			}
+		}
+		groups = append(groups, group)
+	}
+	for d := range unlisted {
+		groups = append(groups, []fs.FileInfo{contents[d]})
+	}
+	slices.SortFunc(groups, func(a, b []fs.FileInfo) int { return a[0].ModTime().Compare(b[0].ModTime()) })
+	return groups, nil
 }
 
 // KeepOriginal implements provenance.Originals. Equal contents are stored once.

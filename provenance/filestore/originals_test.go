@@ -1,12 +1,15 @@
 package filestore_test
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -107,6 +110,84 @@ func TestOriginals(t *testing.T) {
 	var differs *provenance.VerifyError
 	if _, err := st.Verify(ctx, "s"); !errors.As(err, &differs) || differs.File != "originals/"+second.Encoded() {
 		t.Errorf("Verify of a changed original: %v", err)
+	}
+}
+
+// A list makes room with its contents, and a content that a later list has stays.
+func TestOriginalsAreDroppedTogether(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	st, err := filestore.Open(dir, &filestore.Options{Originals: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	begin := &provenance.Event{Kind: provenance.KindSessionStarted, Session: "s", Principal: "p", Detail: "d",
+		Row: []byte(`{"server":{"version":"1","protocol":"2"}}`)}
+	if err := st.Append(ctx, begin); err != nil {
+		t.Fatal(err)
+	}
+	clock := time.Now().Add(-time.Hour)
+	run := func(texts ...string) (list digest.Digest) {
+		t.Helper()
+		var kept []digest.Digest
+		age := func(name string) {
+			clock = clock.Add(time.Second)
+			if err := os.Chtimes(filepath.Join(dir, "s", "originals", name), clock, clock); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, text := range texts {
+			d, err := st.KeepOriginal(ctx, "s", strings.NewReader(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, d)
+			age(d.Encoded())
+		}
+		data, err := json.Marshal(kept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err = st.KeepChanges(ctx, "s", data, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		age(list.Encoded() + ".json")
+		return list
+	}
+	shared := strings.Repeat("shared", 10)
+	run(shared, strings.Repeat("a", 100), strings.Repeat("b", 100))
+	second := run(shared, strings.Repeat("c", 100))
+	waiting, err := st.KeepOriginal(ctx, "s", strings.NewReader("of a run that has not ended"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One byte more than is free: the whole first run makes room.
+	used := int64(0)
+	entries, err := os.ReadDir(filepath.Join(dir, "s", "originals"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, en := range entries {
+		info, err := en.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		used += info.Size()
+	}
+	if err := st.RoomForOriginals(ctx, "s", 1000-used+1); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{digest.FromString(shared).Encoded(), digest.FromString(strings.Repeat("c", 100)).Encoded(),
+		second.Encoded() + ".json", waiting.Encoded()}
+	slices.Sort(want)
+	var got []string
+	entries, err = os.ReadDir(filepath.Join(dir, "s", "originals"))
+	for _, en := range entries {
+		got = append(got, en.Name())
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v are left, want %v, %v", got, want, err)
 	}
 }
 

@@ -232,7 +232,7 @@ func (e *entry) state() sandbox.State {
 	case unix.S_IFREG:
 		st.Kind, st.Mode, st.Size = sandbox.KindFile, e.permissions(), int64(e.Size)
 	case unix.S_IFDIR:
-		st.Kind, st.Mode = sandbox.KindDir, e.permissions()
+		st.Kind, st.Mode = sandbox.KindDir, e.permissions()|uint32(e.Mode)&unix.S_ISVTX
 	case unix.S_IFLNK:
 		st.Kind = sandbox.KindLink
 	}

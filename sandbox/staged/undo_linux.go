@@ -24,6 +24,7 @@ const (
 	errGone    = refusal("its content is no longer kept")
 	errUnkept  = refusal("it could not be read before the run changed it")
 	errHasMore = refusal("it has files that the run did not make")
+	errAbove   = refusal("what was in the place of its directory cannot be returned")
 )
 
 // Run returns the entries. What it cannot return is refused with a reason.
@@ -38,9 +39,14 @@ func (u *Undo) Run(ctx context.Context) ([]Undone, error) {
 	ctx, cancel := context.WithTimeout(ctx, u.Timeout)
 	defer cancel()
 	r := &undoer{Undo: u, ctx: ctx, top: top, going: map[string]bool{}, refused: map[string]bool{},
-		a: newApplier(ctx, &Layer{Outcome: sandbox.Exited, Timeout: u.Timeout}, nil)}
+		checked: map[string]error{},
+		a:       newApplier(ctx, &Layer{Outcome: sandbox.Exited, Timeout: u.Timeout}, nil)}
 	changes := slices.Clone(u.Changes)
 	slices.SortFunc(changes, func(a, b sandbox.Change) int { return strings.Compare(a.Path, b.Path) })
+	r.stay = map[string]bool{}
+	for _, c := range changes {
+		r.stay[c.Path] = r.stay[path.Dir(c.Path)] || r.available(c.Before) != nil
+	}
 	// Entries that make way for a returned one come first, and those in a directory before it.
 	for _, c := range slices.Backward(changes) {
 		r.each(c, true)
@@ -63,6 +69,8 @@ type undoer struct {
 	a       *applier        // for its locks and owners
 	going   map[string]bool // entries that are removed, or would be
 	refused map[string]bool
+	stay    map[string]bool  // entries of which nothing below is removed, since they are not returned
+	checked map[string]error // of kept contents, by digest
 	done    []Undone
 	changed bool
 }
@@ -115,7 +123,7 @@ func (r *undoer) entry(c sandbox.Change, first bool, done *Undone) (op string, e
 			return opOf(c.Before), err
 		}
 	}
-	now, err := r.now(to, name)
+	now, at, err := r.now(to, name)
 	if err != nil {
 		return opOf(c.Before), err
 	}
@@ -123,7 +131,7 @@ func (r *undoer) entry(c sandbox.Change, first bool, done *Undone) (op string, e
 		if c.Before.Kind == sandbox.KindNone {
 			return "", nil
 		}
-		return opOf(c.Before), r.put(to, name, c.Before)
+		return opOf(c.Before), r.put(to, name, c.Before, inode{})
 	}
 	if now.Same(c.Before) {
 		return "", nil
@@ -143,13 +151,19 @@ func (r *undoer) entry(c sandbox.Change, first bool, done *Undone) (op string, e
 	if err := r.available(c.Before); err != nil {
 		return opOf(c.Before), err
 	}
+	if r.stay[path.Dir(c.Path)] {
+		return opOf(c.Before), errAbove
+	}
 	if replaces {
 		if !first {
 			return opOf(c.Before), errLater
 		}
+		if c.Before.Kind != sandbox.KindNone && gitLike([]string{name}, to) {
+			return opOf(c.Before), errGit // put would refuse it
+		}
 		return "delete", r.remove(to, name, c.Path, now)
 	}
-	return opOf(c.Before), r.put(to, name, c.Before)
+	return opOf(c.Before), r.put(to, name, c.Before, at)
 }
 
 // checkPath refuses a path that no change of a run can have.
@@ -179,17 +193,17 @@ func opOf(before sandbox.State) string {
 	return "write"
 }
 
-// now returns the state of an entry.
-func (r *undoer) now(to *dir, name string) (st sandbox.State, err error) {
+// now returns the state of an entry, and its inode if there is one.
+func (r *undoer) now(to *dir, name string) (st sandbox.State, at inode, err error) {
 	e, err := to.stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return sandbox.State{Kind: sandbox.KindNone}, nil
+		return sandbox.State{Kind: sandbox.KindNone}, at, nil
 	}
 	if err != nil {
-		return st, err
+		return st, at, err
 	}
 	if e.Mnt_id != to.mount {
-		return st, errMounted
+		return st, at, errMounted
 	}
 	st = e.state()
 	switch st.Kind {
@@ -198,7 +212,7 @@ func (r *undoer) now(to *dir, name string) (st sandbox.State, err error) {
 	case sandbox.KindFile:
 		st.Digest, err = digestOf(r.ctx, to, name)
 	}
-	return st, err
+	return st, e.inode(), err
 }
 
 // digestOf returns the digest of a file.
@@ -228,7 +242,8 @@ func (u *untilDone) Read(p []byte) (int, error) {
 	return u.r.Read(p)
 }
 
-// available returns an error if the content of an entry is missing.
+// available returns an error if the content of an entry is missing or was changed. Nothing may make way for
+// such an entry.
 func (r *undoer) available(before sandbox.State) error {
 	switch before.Kind {
 	case sandbox.KindOther:
@@ -240,11 +255,30 @@ func (r *undoer) available(before sandbox.State) error {
 	if before.Digest == "" {
 		return errUnkept
 	}
-	f, err := r.Open(before.Digest)
+	err, known := r.checked[before.Digest]
+	if !known {
+		err = r.check(before.Digest)
+		r.checked[before.Digest] = err
+	}
+	return err
+}
+
+// check compares a kept content with its digest.
+func (r *undoer) check(digest string) error {
+	f, err := r.Open(digest)
 	if err != nil {
 		return errGone
 	}
-	return f.Close()
+	defer f.Close()
+	sum := sha256.New()
+	_, err = io.Copy(sum, &untilDone{r.ctx, f})
+	if r.ctx.Err() != nil {
+		return err
+	}
+	if err != nil || "sha256:"+hex.EncodeToString(sum.Sum(nil)) != digest {
+		return errGone
+	}
+	return nil
 }
 
 // remove removes an entry that the run made. Of a directory only an empty one is removed.
@@ -282,8 +316,8 @@ func (r *undoer) empty(to *dir, name, p string) error {
 	return err
 }
 
-// put returns an entry.
-func (r *undoer) put(to *dir, name string, before sandbox.State) error {
+// put returns an entry. at is the inode of the entry that is there, if there is one.
+func (r *undoer) put(to *dir, name string, before sandbox.State, at inode) error {
 	if gitLike([]string{name}, to) {
 		return errGit
 	}
@@ -293,7 +327,7 @@ func (r *undoer) put(to *dir, name string, before sandbox.State) error {
 	var err error
 	switch before.Kind {
 	case sandbox.KindDir:
-		err = r.putDir(to, name, before)
+		err = r.putDir(to, name, before, at)
 	case sandbox.KindLink:
 		err = r.putLink(to, name, before)
 	default:
@@ -303,9 +337,9 @@ func (r *undoer) put(to *dir, name string, before sandbox.State) error {
 	return err
 }
 
-func (r *undoer) putDir(to *dir, name string, before sandbox.State) error {
+func (r *undoer) putDir(to *dir, name string, before sandbox.State, at inode) error {
 	err := unix.Mkdirat(int(to.Fd()), name, 0o700)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	if err != nil && (!errors.Is(err, fs.ErrExist) || at == inode{}) {
 		return err
 	}
 	made := err == nil
@@ -314,12 +348,36 @@ func (r *undoer) putDir(to *dir, name string, before sandbox.State) error {
 		return err
 	}
 	defer d.Close()
-	if r.a.root && made {
+	if made {
+		at = inode{}
+	}
+	return r.likeBefore(d, before, at)
+}
+
+// likeBefore gives a directory the owner and the permissions that it had. at is the inode that was there
+// before, or zero for a new directory. Another process may have put a different directory in its place, and
+// such a directory must not be changed.
+func (r *undoer) likeBefore(d *dir, before sandbox.State, at inode) error {
+	mode := before.Mode&0o1777 | uint32(d.Mode)&unix.S_ISGID
+	if at != (inode{}) {
+		if d.inode() != at || r.a.root && (d.Uid != before.UID || d.Gid != before.GID) {
+			return errLater
+		}
+		return unix.Fchmod(int(d.Fd()), mode)
+	}
+	names, err := d.names()
+	if err != nil || len(names) != 0 {
+		return errors.Join(errLater, err)
+	}
+	if r.a.root {
+		if d.Uid != 0 || d.permissions() != 0o700 {
+			return errLater
+		}
 		if err := d.Chown(int(before.UID), int(before.GID)); err != nil {
 			return err
 		}
 	}
-	return unix.Fchmod(int(d.Fd()), before.Mode&0o777|uint32(d.Mode)&unix.S_ISGID)
+	return unix.Fchmod(int(d.Fd()), mode)
 }
 
 func (r *undoer) putLink(to *dir, name string, before sandbox.State) error {

@@ -68,7 +68,7 @@ func everything(t *testing.T, dir *os.File) map[string]string {
 			}
 			all[p] = "link " + target
 		case info.IsDir():
-			all[p] = "dir " + info.Mode().Perm().String()
+			all[p] = "dir " + (info.Mode() & (os.ModePerm | os.ModeSticky)).String()
 		default:
 			b, err := os.ReadFile(at)
 			if err != nil {
@@ -93,7 +93,7 @@ func changedByRun(t *testing.T) (ws *os.File, keeper *memoryKeeper, kept *sandbo
 	t.Helper()
 	ws = tree(t, "changed", "gone", "same", "dir/gone", "dir/sub/gone", "becomes-dir", "becomes-file/x/y",
 		"replaced/old", "replaced/sub/old", "mode", ".env")
-	for name, mode := range map[string]os.FileMode{"changed": 0o640, "gone": 0o755, "dir/sub": 0o750} {
+	for name, mode := range map[string]os.FileMode{"changed": 0o640, "gone": 0o755, "dir/sub": 0o777 | os.ModeSticky} {
 		if err := os.Chmod(filepath.Join(ws.Name(), name), mode); err != nil {
 			t.Fatal(err)
 		}
@@ -271,6 +271,124 @@ func TestUndoRules(t *testing.T) {
 	}
 	if got := everything(t, outside); fmt.Sprint(got) != fmt.Sprint(beyond) {
 		t.Errorf("outside is %v, want %v", got, beyond)
+	}
+}
+
+// Nothing makes way for an entry that cannot be returned, nor what the run made below it.
+func TestUndoKeepsWhatItCannotReplace(t *testing.T) {
+	for name, spoil := range map[string]func(k *memoryKeeper, d string){
+		"missing":  func(k *memoryKeeper, d string) { delete(k.contents, d) },
+		"tampered": func(k *memoryKeeper, d string) { k.contents[d] = []byte("something else") },
+	} {
+		ws, upper, keeper := tree(t, "t", "u"), tree(t, "t/x/y", "u/x"), &memoryKeeper{}
+		for file, text := range map[string]string{"t": "of t", "u": "of u"} {
+			if err := os.WriteFile(filepath.Join(ws.Name(), file), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := layerOf(upper, ws)
+		l.Workspace.Keeper = keeper
+		Apply(t.Context(), l)
+		want := everything(t, ws)
+		spoil(keeper, digest.FromString("of t").String())
+		u := &Undo{Dir: ws, Changes: l.Kept.Changes, Open: keeper.open, DryRun: true}
+		planned := undo(t, u)
+		u.DryRun = false
+		if done := undo(t, u); fmt.Sprint(done) != fmt.Sprint(planned) {
+			t.Errorf("%s: done is %+v, planned was %+v", name, done, planned)
+		}
+		refused := map[string]string{}
+		for _, d := range planned {
+			if d.Refused != "" {
+				refused[d.Path] = d.Refused
+			}
+		}
+		reasons := map[string]string{"t": errGone.Error(), "t/x": errAbove.Error(), "t/x/y": errAbove.Error()}
+		if fmt.Sprint(refused) != fmt.Sprint(reasons) {
+			t.Errorf("%s: refused %v, want %v", name, refused, reasons)
+		}
+		delete(want, "u/x")
+		want["u"] = "file -rw-r--r-- of u"
+		if got := everything(t, ws); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: the workspace has %v, want %v", name, got, want)
+		}
+	}
+	// A name that would make a repository is refused before what is there makes way.
+	ws, keeper := tree(t, "objects/x", "refs/x"), &memoryKeeper{}
+	if err := os.Mkdir(filepath.Join(ws.Name(), "HEAD"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d, err := keeper.Keep(strings.NewReader("before"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := everything(t, ws)
+	undo(t, &Undo{Dir: ws, Open: keeper.open, Force: true, Changes: []sandbox.Change{
+		{Path: "HEAD", Before: sandbox.State{Kind: sandbox.KindFile, Mode: 0o644, Digest: d}}}})
+	if got := everything(t, ws); fmt.Sprint(got) != fmt.Sprint(before) {
+		t.Errorf("the workspace has %v, want %v", got, before)
+	}
+}
+
+// A root server gives no directory away that another process put in the place of a returned one.
+func TestUndoChangesNoForeignDirectory(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("missing capability: root, who can give directories away")
+	}
+	ws := tree(t, "full/x", "theirs/x", "same/x")
+	for name, mode := range map[string]os.FileMode{"empty": 0o755, "fresh": 0o700} {
+		if err := os.Mkdir(filepath.Join(ws.Name(), name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(ws.Name(), "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(filepath.Join(ws.Name(), "same"), someone, someone); err != nil {
+		t.Fatal(err)
+	}
+	top, err := openDir(ws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer top.Close()
+	inodeOf := func(name string) inode {
+		e, err := top.stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.inode()
+	}
+	r := &undoer{Undo: &Undo{}, a: &applier{root: true}}
+	state := sandbox.State{Kind: sandbox.KindDir, Mode: 0o1777, UID: someone, GID: someone}
+	for _, tt := range []struct {
+		name string
+		at   inode
+		ok   bool
+	}{
+		{"full", inode{}, false}, {"empty", inode{}, false}, {"fresh", inode{}, true},
+		{"theirs", inodeOf("theirs"), false}, {"same", inodeOf("full"), false}, {"same", inodeOf("same"), true},
+	} {
+		d, err := top.enter(tt.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		was := d.entry
+		err = r.likeBefore(d, state, tt.at)
+		if failed := d.refresh(); failed != nil {
+			t.Fatal(failed)
+		}
+		if (err == nil) != tt.ok || !tt.ok && (d.Mode != was.Mode || d.Uid != was.Uid || d.Gid != was.Gid) {
+			t.Errorf("%s: %v, owner %d, mode %o", tt.name, err, d.Uid, d.Mode)
+		}
+		if tt.ok && (d.Uid != someone || d.Gid != someone || d.Mode&0o7777 != 0o1777) {
+			t.Errorf("%s has owner %d, mode %o", tt.name, d.Uid, d.Mode)
+		}
+		d.Close()
+	}
+	// The directory that the first look did not find is not changed either.
+	if err := r.putDir(top, "theirs", state, inode{}); !errors.Is(err, os.ErrExist) {
+		t.Errorf("putDir = %v", err)
 	}
 }
 
