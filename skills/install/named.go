@@ -54,6 +54,7 @@ func (f *fetched) takeNamed(ctx context.Context, linked *contents, of *plugin.Pl
 	}
 	c := *linked
 	c.more, c.from = slices.Clone(linked.more), maps.Clone(linked.from)
+	c.private = slices.Clone(linked.private)
 	t := f.taker(&c)
 	if t == nil {
 		return linked, nil
@@ -243,6 +244,10 @@ func (n *namer) take(ctx context.Context, name string, directories bool) error {
 	}
 	before, files, size := len(n.into.more), n.files, n.bytes
 	to := path.Join(skills.PluginDir, name)
+	if n.private(real, info.IsDir()) {
+		n.into.refused(to)
+		return nil
+	}
 	switch {
 	case info.IsDir():
 		err = n.directory(ctx, real, to, 0)
