@@ -320,7 +320,8 @@ func (n *namer) loaded(ctx context.Context, at string, data []byte) error {
 			modules[strings.TrimSuffix(name, path.Ext(name))] = false
 		}
 	}
-	if err := errors.Join(findWords(ctx, data, files), findWords(ctx, importLines(data), modules)); err != nil {
+	err := errors.Join(findWords(ctx, data, files), findWords(ctx, importLines(data), modules))
+	if err != nil {
 		return err
 	}
 	for _, e := range entries {
