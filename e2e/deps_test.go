@@ -99,7 +99,7 @@ var importRules = map[string][]string{
 	"skills/source/served":              {"skills", "skills/archive"},
 	"skills/source/sourcetest": {"skills", "skills/install", "skills/store", "skills/source/discovery",
 		"skills/source/oci", "skills/source/web", "skills/source/signed"},
-	"skills/compare": {"skills", patternPath},
+	"skills/compare": {"skills", "skills/script", patternPath},
 	"skills/install": {"skills", "skills/archive", "skills/compare", "skills/policy", "skills/store", "skills/source",
 		"skills/source/discovery", "skills/source/oci", "skills/source/plugin", "skills/source/served",
 		"skills/source/signed", "skills/source/web"},

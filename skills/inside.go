@@ -52,8 +52,11 @@ func isInstalled(name string) bool {
 
 // IsSample reports whether a file of a skill is in a directory with data that the skill is tested with, or
 // that it shows or copies. A model does not read such a file as an instruction unless SKILL.md sends it
-// there.
+// there. A file of its plugin is there because the skill names it, so it is no sample.
 func IsSample(file string) bool {
+	if strings.HasPrefix(file, PluginDir+"/") {
+		return false
+	}
 	dirs := strings.Split(path.Dir(file), "/")
 	return slices.ContainsFunc(dirs, func(name string) bool { return slices.Contains(samples, name) })
 }

@@ -10,11 +10,13 @@ import (
 	"context"
 	"maps"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/pattern"
+	"github.com/skillsd/skillsd/skills/script"
 )
 
 // Limits on the texts that are searched for hosts. Exceeding them sets [Facts.Unsearched].
@@ -47,7 +49,7 @@ func ContentOf(ctx context.Context, snapshot *skills.Snapshot, at string) (Conte
 type Facts struct {
 	ToolsAdded, ToolsGone []string
 	Signals               []skills.Diagnostic // not in the previous version
-	Scripts               []string            // paths of new scripts
+	Scripts               []string            // paths of new scripts, and of new programs of the plugin
 	Hosts                 []string            // new hosts in the texts, sorted
 	// Unsearched is set if limits excluded signals or texts with hosts.
 	Unsearched bool
@@ -106,19 +108,43 @@ func (c Content) scripts() (paths []string) {
 		return nil
 	}
 	for _, r := range c.Index.Resources {
-		if r.Script != nil {
+		if r.Script != nil || c.isPluginProgram(&r) {
 			paths = append(paths, r.Path)
 		}
 	}
 	return paths
 }
 
+// loaded lists extensions of programs that others load, beside those of programs that are started.
+var loaded = []string{".zsh", ".fish", ".mts", ".cts", ".tsx", ".jsx", ".psm1", ".awk", ".jq", ".tcl", ".so",
+	".dll", ".dylib", ".node", ".wasm", ".jar", ".pyc", ".pyd"}
+
+// isPluginProgram reports whether a file of the skill's plugin is a program. It is installed because the
+// skill, or a script of it, names or loads it.
+func (c Content) isPluginProgram(r *skills.Resource) bool {
+	below, ok := strings.CutPrefix(r.Path, skills.PluginDir+"/")
+	if !ok {
+		return false
+	}
+	for _, f := range c.Index.Files {
+		if f.Path == r.Path && f.Executable {
+			return true
+		}
+	}
+	info := r.Program()
+	// A module with a name such as _base.rb is loaded, too.
+	name := strings.TrimLeft(path.Base(below), "._")
+	return info != nil && info.Runtime != "" || script.IsProgram(below, false) || name != "" &&
+		path.Ext(name) != "" && script.IsProgram(name, false) ||
+		slices.Contains(loaded, strings.ToLower(path.Ext(below)))
+}
+
 // hosts returns the hosts in the texts of a content, sorted, and whether all texts were searched.
 func (c Content) hosts(ctx context.Context) (hosts []string, whole bool) {
 	found, left := map[string]bool{}, int64(maxAll)
 	whole = true
-	read := func(path string) {
-		content, err := c.Skill.Read(ctx, path, min(maxFile, left))
+	read := func(name string) {
+		content, err := c.Skill.Read(ctx, name, min(maxFile, left))
 		if err != nil {
 			whole = false
 			return

@@ -75,3 +75,25 @@ func TestUnsearched(t *testing.T) {
 		t.Errorf("Versions = %+v, %v", facts, err)
 	}
 }
+
+// A program of the plugin is one of the skill, which names or loads it.
+func TestPluginPrograms(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{"SKILL.md": head, ".plugin-root/bin/old.sh": "echo\n"}
+	was := content(t, files)
+	want := []string{".plugin-root/bin/tool", ".plugin-root/lib/_base.rb", ".plugin-root/lib/__init__.py",
+		".plugin-root/lib/native.so", ".plugin-root/scripts/n.sh", ".plugin-root/tests/crlf.sh"}
+	for _, name := range want {
+		files[name] = "echo\n"
+	}
+	files[".plugin-root/tests/crlf.sh"], files[".plugin-root/run"] = "echo\r\necho\r\n", "#!/bin/sh\n"
+	for _, name := range []string{".plugin-root/README.md", ".plugin-root/LICENSE", ".plugin-root/data/d.json", "lib/x.md"} {
+		files[name] = "Text.\n"
+	}
+	want = append(want, ".plugin-root/run")
+	slices.Sort(want)
+	facts, err := Versions(t.Context(), was, content(t, files))
+	if err != nil || !slices.Equal(facts.Scripts, want) {
+		t.Errorf("Versions = %q, %v, want %q", facts.Scripts, err, want)
+	}
+}

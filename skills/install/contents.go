@@ -50,6 +50,9 @@ type contents struct {
 	links []string            // the links that were taken as what they lead to
 	notes []string            // about files of the plugin
 
+	// private are the paths in the skill of files and directories that the source may never have given away.
+	private []string
+
 	// unsettled is set if the skill uses the directory of its plugin, and nothing of it could be taken.
 	unsettled bool
 }
@@ -174,6 +177,10 @@ func (t *taker) link(ctx context.Context, name string) (bool, error) {
 	if err != nil || real == link || real == "." || strings.HasPrefix(link, real+"/") {
 		return false, nil
 	}
+	if t.private(real, info.IsDir()) {
+		t.into.refused(name)
+		return false, nil
+	}
 	switch {
 	case info.IsDir():
 		return true, t.directory(ctx, real, name, 0)
@@ -190,7 +197,10 @@ func (t *taker) directory(ctx context.Context, from, to string, depth int) error
 	if depth == maxDepth {
 		return nil
 	}
-	if lazy, ok := t.f.all.(*gitTree); ok {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if lazy, ok := t.f.all.(*gitTree); ok && depth == 0 {
 		if err := lazy.bringBelow(from); err != nil {
 			return err
 		}
@@ -208,6 +218,9 @@ func (t *taker) directory(ctx context.Context, from, to string, depth int) error
 		real, info, err := source.Resolve(t.f.all, path.Join(from, e.Name()))
 		switch {
 		case err != nil:
+			continue
+		case t.private(real, info.IsDir()):
+			t.into.refused(name)
 			continue
 		case e.IsDir():
 			err = t.directory(ctx, real, name, depth+1)
@@ -230,6 +243,9 @@ func (t *taker) file(ctx context.Context, from, to string) (bool, error) {
 		return false, err
 	}
 	file, err := t.f.hash(from)
+	if errors.Is(err, skills.ErrPermission) {
+		t.into.refused(to)
+	}
 	if err != nil || file.Size > skills.MaxFile {
 		return false, nil // as a file of the skill that cannot be read
 	}
@@ -300,8 +316,9 @@ func (f *fetched) openFile(name string) (fs.File, error) {
 	if err == nil && !info.Mode().IsRegular() {
 		err = skills.ErrNotFile
 	}
-	// As for files of skills: the owner of a private file may never have given it to the source.
-	if err == nil && info.Mode()&0o004 == 0 && fsys.Names(info) > 1 {
+	// As for files of skills: the owner of a private file may never have given it to the source. A directory
+	// of this machine also has files of its user that no author publishes.
+	if err == nil && info.Mode()&0o004 == 0 && (f.origin.Kind == KindDirectory || fsys.Names(info) > 1) {
 		err = skills.ErrPermission
 	}
 	if err != nil {
@@ -334,15 +351,23 @@ func (c *contents) stage(ctx context.Context, f *fetched, st store.Putter) (*sto
 	})
 }
 
+// shownPath returns the path of a file of a skill for a message.
+func shownPath(c *contents, name string) string {
+	return fmt.Sprintf("%q", clip(c.skill.Path+"/"+name))
+}
+
 // noteTaken notes what the skills of a plan are installed with from elsewhere in their source.
 func (p *Plan) noteTaken() {
 	slices.SortFunc(p.elsewhere, func(a, b *contents) int {
 		return strings.Compare(a.skill.Path, b.skill.Path)
 	})
-	var links, named, unsettled []string
+	var links, named, unsettled, private []string
 	for _, c := range p.elsewhere {
 		for _, link := range c.links {
-			links = append(links, c.skill.Path+"/"+link)
+			links = append(links, shownPath(c, link))
+		}
+		for _, name := range c.private {
+			private = append(private, shownPath(c, name))
 		}
 		for _, name := range slices.Sorted(maps.Keys(c.from)) {
 			if below, ok := strings.CutPrefix(name, skills.PluginDir+"/"); ok {
@@ -359,9 +384,15 @@ func (p *Plan) noteTaken() {
 	slices.Sort(links)
 	slices.Sort(named)
 	slices.Sort(unsettled)
+	slices.Sort(private)
+	private = slices.Compact(private)
 	if len(links) > 0 {
-		p.notef("links of skills to other files of the source are taken as these files: %d, such as %q",
-			len(links), clip(links[0]))
+		p.notef("links of skills to other files of the source are taken as these files: %d, %s",
+			len(links), listed(links, ""))
+	}
+	if len(private) > 0 {
+		p.notef("files that may be private are left out (hidden, of version control, or not readable by "+
+			"other users): %d, %s", len(private), listed(private, ""))
 	}
 	if len(named) > 0 {
 		p.notef("files of plugins that their skills name are installed with them, in %s: %d, such as %s",

@@ -129,9 +129,12 @@ func (t *gitTree) ReadDir(name string) ([]fs.DirEntry, error) {
 	if err != nil && len(names) == 0 {
 		return nil, err
 	}
+	isThere := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		isThere[e.Name()] = true
+	}
 	for _, base := range names {
-		isThere := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == base })
-		if info := t.known(path.Join(name, base)); info != nil && !isThere {
+		if info := t.known(path.Join(name, base)); info != nil && !isThere[base] {
 			entries = append(entries, fs.FileInfoToDirEntry(info))
 		}
 	}

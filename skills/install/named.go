@@ -3,6 +3,7 @@ package install
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -31,11 +32,12 @@ const (
 type namer struct {
 	*taker
 	plugin *plugin.Plugin
-	skill  string          // the directory of the skill in the source
-	seen   map[string]bool // paths in the plugin that were looked at
-	queue  []string        // files that were taken and not read yet, by their paths in the source
-	over   []string        // paths that exceed the limits
-	rooted bool            // a text uses the directory of the plugin
+	skill  string                   // the directory of the skill in the source
+	seen   map[string]bool          // paths in the plugin that were looked at
+	queue  []string                 // files that were taken and not read yet, by their paths in the source
+	over   []string                 // paths that exceed the limits
+	listed map[string][]fs.DirEntry // directories of the source with programs
+	rooted bool                     // a text uses the directory of the plugin
 }
 
 // takeNamed computes contents from the contents without files of the plugin.
@@ -54,12 +56,14 @@ func (f *fetched) takeNamed(ctx context.Context, linked *contents, of *plugin.Pl
 	}
 	c := *linked
 	c.more, c.from = slices.Clone(linked.more), maps.Clone(linked.from)
+	c.private = slices.Clone(linked.private)
 	t := f.taker(&c)
 	if t == nil {
 		return linked, nil
 	}
 	t.files, t.bytes = min(t.files, maxNamed), min(t.bytes, maxNamedBytes)
-	n := &namer{taker: t, plugin: of, skill: at, seen: map[string]bool{}}
+	n := &namer{taker: t, plugin: of, skill: at, seen: map[string]bool{},
+		listed: map[string][]fs.DirEntry{}}
 	if err := n.all(ctx); err != nil {
 		return nil, err
 	}
@@ -125,6 +129,9 @@ func (n *namer) text(ctx context.Context, at string, data []byte) error {
 	n.rooted = n.rooted || bytes.Contains(data, []byte("PLUGIN_ROOT")) ||
 		bytes.Contains(data, []byte("PLUGIN_DATA"))
 	for _, choices := range afterRoot(data) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		for _, name := range choices { // the longest that exists
 			if n.exists(name) {
 				if err := n.take(ctx, name, true); err != nil {
@@ -135,6 +142,9 @@ func (n *namer) text(ctx context.Context, at string, data []byte) error {
 		}
 	}
 	for _, name := range relative().FindAllString(string(data), maxMentions) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		name = strings.TrimRight(name, ".,:")
 		for _, dir := range []string{path.Dir(at), n.skill} {
 			below, ok := n.below(path.Join(dir, name))
@@ -243,6 +253,10 @@ func (n *namer) take(ctx context.Context, name string, directories bool) error {
 	}
 	before, files, size := len(n.into.more), n.files, n.bytes
 	to := path.Join(skills.PluginDir, name)
+	if n.private(real, info.IsDir()) {
+		n.into.refused(to)
+		return nil
+	}
 	switch {
 	case info.IsDir():
 		err = n.directory(ctx, real, to, 0)
@@ -269,6 +283,25 @@ func (n *namer) take(ctx context.Context, name string, directories bool) error {
 // programs are the extensions of programs that load other files.
 var programs = []string{".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".ps1", ".rb"}
 
+// maxBeside is the maximum number of entries of a directory that are considered for a program in it.
+const maxBeside = 10_000
+
+// beside returns the entries of a directory of the source, sorted, maxBeside at most.
+func (n *namer) beside(dir string) []fs.DirEntry {
+	entries, ok := n.listed[dir]
+	if ok {
+		return entries
+	}
+	entries, err := n.f.all.ReadDir(dir)
+	if err != nil {
+		entries = nil
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	entries = entries[:min(len(entries), maxBeside)]
+	n.listed[dir] = entries
+	return entries
+}
+
 // loaded takes the files and directories beside a program at a path of the source that it names: by their
 // file names, or as the modules that it imports.
 func (n *namer) loaded(ctx context.Context, at string, data []byte) error {
@@ -276,17 +309,26 @@ func (n *namer) loaded(ctx context.Context, at string, data []byte) error {
 	if !ok {
 		return nil // the whole plugin is beside it
 	}
-	entries, err := n.f.all.ReadDir(path.Dir(at))
-	if err != nil {
-		return nil
-	}
-	imports := importLines(data)
+	entries := n.beside(path.Dir(at))
+	files, modules := map[string]bool{}, map[string]bool{}
 	for _, e := range entries {
 		name := e.Name()
-		stem := strings.TrimSuffix(name, path.Ext(name))
+		if !e.IsDir() && len(name) > 3 {
+			files[name] = false
+		}
+		if e.IsDir() || slices.Contains(programs, path.Ext(name)) {
+			modules[strings.TrimSuffix(name, path.Ext(name))] = false
+		}
+	}
+	err := errors.Join(findWords(ctx, data, files), findWords(ctx, importLines(data), modules))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := e.Name()
 		isProgram := e.IsDir() || slices.Contains(programs, path.Ext(name))
-		isNamed := !e.IsDir() && len(name) > 3 && hasWord(data, name)
-		if !isNamed && !(isProgram && hasWord(imports, stem)) {
+		isNamed := !e.IsDir() && files[name]
+		if !isNamed && !(isProgram && modules[strings.TrimSuffix(name, path.Ext(name))]) {
 			continue
 		}
 		if err := n.take(ctx, path.Join(dir, name), true); err != nil {
@@ -307,20 +349,45 @@ func importLines(data []byte) (lines []byte) {
 	return lines
 }
 
-// hasWord reports whether a text contains a name that is not a part of a longer one.
-func hasWord(text []byte, name string) bool {
-	isPart := func(c byte) bool {
+// Limits of the search for names in a text, so that its time is proportional to the size of the text.
+const (
+	maxNameBytes = 255 // of a file, on all systems
+	maxLookups   = 16  // of names that begin at one place of a text
+)
+
+// findWords sets the names that a text contains and that are not a part of a longer one there.
+//
+// Errors: errors of ctx.
+func findWords(ctx context.Context, text []byte, names map[string]bool) error {
+	var lengths [maxNameBytes + 1]bool
+	longest := 0
+	for name := range names {
+		if name != "" && len(name) <= maxNameBytes {
+			lengths[len(name)] = true
+			longest = max(longest, len(name))
+		}
+	}
+	isPart := func(at int) bool {
+		c := text[at]
 		return c == '_' || c == '-' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
 	}
-	for from := 0; ; {
-		at := bytes.Index(text[from:], []byte(name))
-		if at < 0 || name == "" {
-			return false
+	for start := range text {
+		if start%(1<<16) == 0 && ctx.Err() != nil {
+			return ctx.Err()
 		}
-		start, end := from+at, from+at+len(name)
-		if (start == 0 || !isPart(text[start-1])) && (end == len(text) || !isPart(text[end])) {
-			return true
+		if start > 0 && isPart(start-1) {
+			continue
 		}
-		from = start + 1
+		lookups := 0
+		for end := start + 1; end <= min(start+longest, len(text)) && lookups < maxLookups; end++ {
+			if !lengths[end-start] || end < len(text) && isPart(end) {
+				continue
+			}
+			lookups++
+			if _, ok := names[string(text[start:end])]; ok {
+				names[string(text[start:end])] = true
+			}
+		}
 	}
+	return nil
 }
