@@ -67,8 +67,8 @@ func (st *Store) RoomForOriginals(ctx context.Context, id string, bytes int64) e
 	})
 }
 
-// dropOriginals deletes the oldest originals until the rest has at most left bytes. A list is deleted with all
-// the contents that no later list has, since a run is undone whole.
+// dropOriginals deletes the oldest originals until the rest has at most left bytes. A list is deleted with
+// all the contents that no later list has, since a run is undone whole.
 func (s *session) dropOriginals(ctx context.Context, dir *os.Root, left int64) error {
 	entries, err := fs.ReadDir(dir.FS(), provenance.OriginalsDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,8 +110,11 @@ func (s *session) dropOriginals(ctx context.Context, dir *os.Root, left int64) e
 }
 
 // keptTogether groups originals, the oldest first: each list with the contents that no later list has, and
-// each content that is in no list, such as one of a run that has not ended. The list is the first of its group.
-func keptTogether(ctx context.Context, dir *os.Root, infos []fs.FileInfo) (groups [][]fs.FileInfo, err error) {
+// each content that is in no list, such as one of a run that has not ended. The list is the first of its
+// group.
+func keptTogether(
+	ctx context.Context, dir *os.Root, infos []fs.FileInfo,
+) (groups [][]fs.FileInfo, err error) {
 	contents, unlisted := map[digest.Digest]fs.FileInfo{}, map[digest.Digest]bool{}
 	for _, info := range infos {
 		d := digest.NewDigestFromEncoded(digest.SHA256, info.Name())
