@@ -41,6 +41,7 @@ type applier struct {
 	deletions []deletion  // deletions that wait until everything else is applied
 	// unlinked are the files that lost a name here; their changed ctime is no foreign change.
 	unlinked  map[inode]bool
+	unkept    map[string]error         // why nothing at a path was kept, and therefore may not be changed
 	made      map[string]sandbox.State // what the applier wrote, by path
 	changed   bool                     // the workspace was changed
 	cut       bool                     // there were too many changes
@@ -96,6 +97,7 @@ func newApplier(ctx context.Context, l *Layer, from *dir) *applier {
 	a := &applier{
 		Layer: l, ctx: ctx, root: os.Geteuid() == 0, layer: from, left: l.MaxBytes,
 		unlinked:  map[inode]bool{},
+		unkept:    map[string]error{},
 		made:      map[string]sandbox.State{},
 		unapplied: unapplied{sizes: map[int64]bool{}, links: map[string]bool{}},
 	}
@@ -170,6 +172,9 @@ func (a *applier) walk(from, to *dir, p string, why error, replaced bool) {
 	// The files of the layer and of the workspace may form a repository only together.
 	if why == nil && gitLike(names, to) {
 		why = errGit
+	}
+	if why == nil {
+		why = a.unkept[p]
 	}
 	if replaced && to != nil {
 		a.deleteLater(to, p, "", why)

@@ -20,6 +20,7 @@ const (
 // A keeping is the list of what a run may be about to change.
 type keeping struct {
 	changes []sandbox.Change
+	created int // of changes, those of entries that the workspace lacks
 	bytes   int64
 	problem string // why the changes cannot be undone
 }
@@ -30,8 +31,11 @@ func (k *keeping) add(p string, before sandbox.State) {
 	}
 	k.changes = append(k.changes, sandbox.Change{Path: p, Before: before})
 	k.bytes += before.Size
+	if before.Kind == sandbox.KindNone {
+		k.created++
+	}
 	switch {
-	case len(k.changes) > maxKeptEntries:
+	case len(k.changes)-k.created > maxKeptEntries:
 		k.problem = fmt.Sprintf("it changed more than %d files", maxKeptEntries)
 	case k.bytes > maxKeptBytes:
 		k.problem = fmt.Sprintf("the files that it changed have more than %d MiB", maxKeptBytes>>20)
@@ -61,16 +65,22 @@ func (a *applier) keep(from, to *dir) *keeping {
 
 // gather lists what is in the workspace at the paths that are in the layer, like walk. to is nil for
 // a directory that the workspace lacks. In a directory that the command replaced, all entries are listed.
+// A change that is refused anyway is not listed, so that a command cannot reach the limits with it.
 func (a *applier) gather(k *keeping, from, to *dir, p string, replaced bool) {
 	names, err := from.names()
 	if err != nil || len(p) > maxPath || depthOf(p) >= maxDepth {
 		return // walk refuses these changes
 	}
+	if gitLike(names, to) {
+		a.unkept[p] = errGit
+		return
+	}
 	inLayer := make(map[string]bool, len(names))
 	for _, name := range names {
 		inLayer[name] = true
 		at := path.Join(p, name)
-		if k.problem != "" {
+		// Each created entry is one change of walk, which makes no more than these.
+		if k.problem != "" || k.created >= maxWrites {
 			return
 		}
 		if a.refuse(at) != nil {
@@ -81,8 +91,10 @@ func (a *applier) gather(k *keeping, from, to *dir, p string, replaced bool) {
 		case err != nil:
 		case e.isDir():
 			a.gatherDirectory(k, from, to, name, at, replaced)
-		case e.isWhiteout(), e.isRegular():
-			a.gatherTree(k, to, name, at, 0)
+		case e.isWhiteout():
+			a.gatherDeleted(k, to, name, at)
+		case e.isRegular():
+			a.gatherReplaced(k, to, name, at)
 		}
 	}
 	if !replaced || to == nil {
@@ -94,9 +106,35 @@ func (a *applier) gather(k *keeping, from, to *dir, p string, replaced bool) {
 	}
 	for _, name := range hidden {
 		if at := path.Join(p, name); !inLayer[name] && a.refuse(at) == nil {
-			a.gatherTree(k, to, name, at, 0)
+			a.gatherDeleted(k, to, name, at)
 		}
 	}
+}
+
+// gatherReplaced lists an entry of the workspace in whose place the command has a file.
+func (a *applier) gatherReplaced(k *keeping, to *dir, name, p string) {
+	if to != nil {
+		e, err := to.stat(name)
+		if err == nil && e.isDir() {
+			a.gatherDeleted(k, to, name, p) // the whole directory makes way
+			return
+		}
+	}
+	a.gatherTree(k, to, name, p, 0)
+}
+
+// gatherDeleted lists an entry of the workspace that the command deleted, and everything below it. It reports
+// whether the deletion is possible. If it is not, it is refused later even if it is possible then, because
+// nothing is kept for it.
+func (a *applier) gatherDeleted(k *keeping, to *dir, name, p string) bool {
+	if to != nil {
+		if err := a.refuseTree(to, name, p); err != nil {
+			a.unkept[p] = err
+			return false
+		}
+	}
+	a.gatherTree(k, to, name, p, 0)
+	return true
 }
 
 func (a *applier) gatherDirectory(k *keeping, from, to *dir, name, p string, replaced bool) {
@@ -116,8 +154,10 @@ func (a *applier) gatherDirectory(k *keeping, from, to *dir, name, p string, rep
 		a.gather(k, sub, target, p, replaced || a.isOpaque(sub))
 		return
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir) {
-		a.gatherTree(k, to, name, p, 0)
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNotDir) {
+		return
+	}
+	if a.gatherDeleted(k, to, name, p) {
 		a.gather(k, sub, nil, p, false)
 	}
 }

@@ -168,7 +168,7 @@ func (a *applier) unlink(to *dir, name string) error {
 
 // refuseTree returns the reason why an entry cannot be deleted with everything below it, or nil.
 func (a *applier) refuseTree(to *dir, name, p string) error {
-	if err := a.refuse(p); err != nil {
+	if err := cmp.Or(a.refuse(p), a.unkept[p]); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(a.protected, func(q string) bool { return strings.HasPrefix(q, p+"/") }) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -389,6 +390,111 @@ func TestUndoChangesNoForeignDirectory(t *testing.T) {
 	// The directory that the first look did not find is not changed either.
 	if err := r.putDir(top, "theirs", state, inode{}); !errors.Is(err, os.ErrExist) {
 		t.Errorf("putDir = %v", err)
+	}
+}
+
+// A command cannot prevent its undo with changes that are refused.
+func TestRefusedChangesPreventNoUndo(t *testing.T) {
+	ws := tree(t, "a", "large/.git/x", "way/.git/x", "repo/objects/x", "repo/refs/x", "hidden/.git/x", "hidden/gone")
+	for _, name := range []string{"large/x", "way/x", "repo/x", "hidden/.git/large"} {
+		err := os.WriteFile(filepath.Join(ws.Name(), name), nil, 0o644)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = os.Truncate(filepath.Join(ws.Name(), name), maxKeptBytes+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	upper := tree(t, "a", "way", "repo/HEAD", "repo/x", "hidden/new")
+	whiteout(t, upper, "large")
+	err := unix.Setxattr(filepath.Join(upper.Name(), "hidden"), "user.overlay.opaque", []byte("y"), 0)
+	if err != nil {
+		t.Skipf("missing capability: user attributes: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(upper.Name(), "a"), []byte("new"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	names := func() []string { return slices.Sorted(maps.Keys(paths(t, ws))) }
+	before := names()
+	l, keeper := layerOf(upper, ws), &memoryKeeper{}
+	l.Workspace.Keeper = keeper
+	writes := Apply(t.Context(), l)
+	if l.Kept == nil || l.Kept.Problem != "" {
+		t.Fatalf("kept %+v", l.Kept)
+	}
+	for p, want := range map[string]string{"a": "", "hidden/gone": "", "hidden/.git": errName.Error(),
+		"large": errHolds.Error(), "way": errHolds.Error(), "repo/x": errGit.Error()} {
+		if got := refusedAs(writes, p); got != want {
+			t.Errorf("%s is refused as %q, want %q", p, got, want)
+		}
+	}
+	undo(t, &Undo{Dir: ws, Changes: l.Kept.Changes, Open: keeper.open})
+	if after := names(); !slices.Equal(after, before) {
+		t.Errorf("%v are left of %v", after, before)
+	}
+}
+
+// Files that a command makes need no room, and no more are listed than are applied.
+func TestMadeFilesPreventNoUndo(t *testing.T) {
+	ws, upper := tree(t, "zz"), tree(t)
+	for i := range maxKeptEntries + 1 {
+		err := os.Mkdir(filepath.Join(upper.Name(), fmt.Sprint("z", i)), 0o755)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := layerOf(upper, ws)
+	l.Workspace.Keeper = &memoryKeeper{}
+	a, top := applierOf(t, l)
+	k := a.keep(a.layer, top)
+	if k.problem != "" || len(k.changes) != maxWrites {
+		t.Errorf("%d changes are kept, %q", len(k.changes), k.problem)
+	}
+	k = &keeping{}
+	for range maxKeptEntries + 1 {
+		k.add("p", sandbox.State{Kind: sandbox.KindNone})
+	}
+	for range maxKeptEntries {
+		k.add("p", sandbox.State{Kind: sandbox.KindDir})
+	}
+	if k.problem != "" {
+		t.Error(k.problem)
+	}
+	if k.add("p", sandbox.State{Kind: sandbox.KindDir}); k.problem == "" {
+		t.Error("more entries were kept than the limit")
+	}
+}
+
+func applierOf(t *testing.T, l *Layer) (a *applier, top *dir) {
+	t.Helper()
+	from, err := openDir(l.Upper)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { from.Close() })
+	top, err = openDir(l.Workspace.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { top.Close() })
+	return newApplier(t.Context(), l, from), top
+}
+
+// No deletion is made of which nothing was kept, even if it is possible when it is applied.
+func TestNothingUnkeptIsDeleted(t *testing.T) {
+	ws, upper := tree(t, "a", "d/.git/x"), tree(t)
+	whiteout(t, upper, "d")
+	l := layerOf(upper, ws)
+	l.Workspace.Keeper = &memoryKeeper{}
+	a, top := applierOf(t, l)
+	a.keep(a.layer, top)
+	if err := os.RemoveAll(filepath.Join(ws.Name(), "d/.git")); err != nil {
+		t.Fatal(err)
+	}
+	a.Began = time.Now().Add(time.Hour) // the directory that lost an entry is no foreign change
+	if a.remove(top, "d", "d", nil) {
+		t.Error("d was deleted")
 	}
 }
 
