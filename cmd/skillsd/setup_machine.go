@@ -276,7 +276,7 @@ func (s *machineSetup) connect(
 	if err := opts.run(ctx, serveArgs); err != nil {
 		return err
 	}
-	return s.record.Connected(client.Name)
+	return s.record.Connected(adopt.Connection{Client: client.Name, Entry: opts.Name})
 }
 
 // adopt moves the skills of the clients into the state directory and installs them from there. A skill that
@@ -394,8 +394,12 @@ func (s *machineSetup) undo(ctx context.Context) error {
 		a.notef("there is no setup to undo")
 		return nil
 	}
+	var names []string
+	for _, c := range s.record.Clients {
+		names = append(names, c.Client)
+	}
 	_, err = a.confirmed(ctx, s.yes, fmt.Sprintf("Disconnect %s, and move %s back?",
-		report.Printable(strings.Join(s.record.Clients, ", ")), skillsIn(s.record.Moves)))
+		report.Printable(strings.Join(names, ", ")), skillsIn(s.record.Moves)))
 	if err != nil {
 		return err
 	}
@@ -403,15 +407,15 @@ func (s *machineSetup) undo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var names []string
+	var adopted []string
 	for _, e := range lock.Skills {
 		if config.Inside(e.Origin.Source, filepath.Join(s.state, "adopted")) {
-			names = append(names, e.Name)
+			adopted = append(adopted, e.Name)
 		}
 	}
-	if len(names) > 0 {
+	if len(adopted) > 0 {
 		err = a.carryOut(ctx, planned{
-			compute: func(i *install.Installer) (*install.Plan, error) { return i.Remove(names...) },
+			compute: func(i *install.Installer) (*install.Plan, error) { return i.Remove(adopted...) },
 			print:   func(*install.Plan) error { return nil },
 		})
 		if err != nil {
@@ -420,17 +424,17 @@ func (s *machineSetup) undo(ctx context.Context) error {
 	}
 	back, failed := s.record.Return(func(adopt.Move) bool { return true })
 	a.notef("moved %s back", skillsIn(back))
-	for _, name := range slices.Clone(s.record.Clients) {
-		client := clients.Named(name)
+	for _, connection := range slices.Clone(s.record.Clients) {
+		client := clients.Named(connection.Client)
 		if client == nil {
 			continue
 		}
-		opts := &setupOptions{app: a, client: client, Name: s.given.Name, Remove: true}
+		opts := &setupOptions{app: a, client: client, Name: connection.Entry, Remove: true}
 		if err := opts.run(ctx, nil); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", client.Title, err))
 			continue
 		}
-		at := slices.Index(s.record.Clients, name)
+		at := slices.Index(s.record.Clients, connection)
 		s.record.Clients = slices.Delete(s.record.Clients, at, at+1)
 	}
 	return errors.Join(failed, s.record.Save())

@@ -97,10 +97,16 @@ type Move struct {
 	To   string `json:"to"`
 }
 
+// Connection is the entry of skillsd in the configuration of a client.
+type Connection struct {
+	Client string `json:"client"`
+	Entry  string `json:"entry"` // its name there
+}
+
 // Record is what a setup did: the clients that it connected, and the directories that it moved.
 type Record struct {
-	Clients []string `json:"clients"`
-	Moves   []Move   `json:"moves"`
+	Clients []Connection `json:"clients"`
+	Moves   []Move       `json:"moves"`
 
 	state string
 }
@@ -147,12 +153,12 @@ func (r *Record) Save() error {
 	return fsys.WriteFile(File(r.state), append(data, '\n'), 0o600)
 }
 
-// Connected adds a client to the record.
-func (r *Record) Connected(client string) error {
-	if slices.Contains(r.Clients, client) {
+// Connected adds a connection to the record.
+func (r *Record) Connected(c Connection) error {
+	if slices.Contains(r.Clients, c) {
 		return nil
 	}
-	r.Clients = append(r.Clients, client)
+	r.Clients = append(r.Clients, c)
 	return r.Save()
 }
 
