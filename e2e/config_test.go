@@ -13,10 +13,7 @@ import (
 // configFile writes a configuration file of one's own.
 func configFile(t *testing.T, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := written(t, "config.yaml", text)
 	return path
 }
 
@@ -87,10 +84,8 @@ state: state
 	}
 	cmd := exec.Command(binary, "serve", "--config", config)
 	cmd.Env = append(os.Environ(), "ZONE=here", "OTHER=there")
-	p := start(t, cmd)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
-	ran := p.call(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	p := start(t, cmd).loaded()
+	ran := p.script("ok.sh")
 	if strings.Contains(ran.text(), "sandbox_unavailable") {
 		if os.Getenv("SKILLSD_REQUIRE_SANDBOX") != "" {
 			t.Fatal(ran.text())

@@ -275,7 +275,7 @@ func TestClusterDeployed(t *testing.T) {
 			t.Fatal("the worker is not ready")
 		}
 	}
-	f := &fronts{caller: &caller{site: front, token: string(token)}}
+	f := &fronts{caller: front.as(string(token))}
 	f.handle = f.load(f.caller)
 	result, _ := f.run(f.caller, "deployed", "")
 	if !strings.Contains(result.text(), "ran-ok deployed") {

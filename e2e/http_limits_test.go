@@ -76,7 +76,7 @@ func TestHTTPEvilOrigin(t *testing.T) {
 func TestHTTPOtherOriginUnauthenticated(t *testing.T) {
 	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--insecure-no-auth")
 	for origin, want := range map[string]int{"http://localhost:3000": 403, "http://[::1]:8000": 403, "http://" + s.host(): 204} {
-		response, err := (&caller{site: s}).do(t.Context(), "OPTIONS", "", "Origin", origin, "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type")
+		response, err := s.as("").do(t.Context(), "OPTIONS", "", "Origin", origin, "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestStdioLineBounds(t *testing.T) {
 			t.Errorf("a line of %d bytes is answered %s, want %s", size, got, want)
 		}
 	}
-	if got := p.request(8, "ping", "{}"); got.Error != nil {
+	if got := p.ask("ping", "{}"); got.Error != nil {
 		t.Errorf("afterwards: %+v", got.Error)
 	}
 }
@@ -156,7 +156,7 @@ func TestHTTPRateLimit(t *testing.T) {
 	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--auth-token-file", tokenFile(t, "alice", "bob"), "--rate-limit", "0.001")
 	ask := func(token string) *http.Response {
 		t.Helper()
-		response, err := (&caller{site: s, token: token}).do(t.Context(), "POST", `{}`)
+		response, err := s.as(token).do(t.Context(), "POST", `{}`)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,11 +231,6 @@ func TestHTTPBusy(t *testing.T) {
 	until(200, func() {})
 }
 
-// host is the server's address.
-func (s *site) host() string {
-	return strings.TrimSuffix(strings.TrimPrefix(s.url, "http://"), "/mcp")
-}
-
 // Rubbish, and connections that close one way or both in the middle, cost nobody else anything.
 func TestHTTPGarbage(t *testing.T) {
 	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
@@ -306,7 +301,7 @@ func TestHTTPIssuer(t *testing.T) {
 		{"without the scope", token("skills", "other", time.Hour), 403, `error="insufficient_scope"`},
 	} {
 		for _, verb := range []string{"POST", "GET", "DELETE"} {
-			response, err := (&caller{site: s, token: tt.token}).do(t.Context(), verb, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+			response, err := s.as(tt.token).do(t.Context(), verb, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -373,7 +368,7 @@ func TestHTTPIssuerDiscovery(t *testing.T) {
 		claims := fmt.Sprintf(`{"iss":%q,"aud":"skills","sub":"alice","exp":%d}`, issuer.URL, time.Now().Add(time.Hour).Unix())
 		signed := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"alg":"EdDSA","kid":%q}`, id)) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims))
 		token := signed + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(private, []byte(signed)))
-		code, _, err := (&caller{site: s, token: token}).request(t.Context(), "tools/list", "", "")
+		code, _, err := s.as(token).request(t.Context(), "tools/list", "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -431,34 +426,27 @@ func (s *site) getJSON(ctx context.Context, url string, v any) {
 // A principal whose scripts take long does not hold all slots of a server that has several: others run at
 // once, and the file can give a principal fewer.
 func TestSlotsAreShared(t *testing.T) {
-	config := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte("principals: {carol: {concurrent: 1}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := serveHTTP(t, append(allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh"), "--config", config, "--limit", "concurrent=4",
+	config := written(t, "config.yaml", "principals: {carol: {concurrent: 1}}\n")
+	s := serveHTTP(t, append(demo(t, "ok.sh", "sleep.sh"), "--config", config, "--limit", "concurrent=4",
 		"--auth-token-file", tokenFile(t, "alice", "bob", "carol"))...)
-	if !s.canRun() {
-		t.Skip("missing capability: a sandbox")
-	}
+	needSandbox(t, s.loaded("alice-token"))
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	var hogs sync.WaitGroup
 	defer hogs.Wait()
 	defer cancel()
-	requested := 1 // by canRun
+	requested := 1 // by needSandbox
 	for name, n := range map[string]int{"alice": 4, "carol": 2} {
 		for range n {
-			c := s.open(name + "-token") // runs of one session take turns
-			c.tool("load_skill", map[string]any{"name": "demo"})
+			c := s.loaded(name + "-token") // runs of one session take turns
 			requested++
 			hogs.Go(func() {
-				c.tryTool(ctx, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/sleep.sh"})
+				c.tryTool(ctx, "run_skill_script", demoScript("sleep.sh"))
 			})
 		}
 	}
 	eventually(t, "the long runs are requested", func() bool { return recordedIn(t, s.state, "skill.script_requested") >= requested })
-	bob := s.open("bob-token")
-	bob.tool("load_skill", map[string]any{"name": "demo"})
-	result, err := bob.tryTool(ctx, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	bob := s.loaded("bob-token")
+	result, err := bob.tryTool(ctx, "run_skill_script", demoScript("ok.sh"))
 	if err != nil || !strings.Contains(result.text(), "ran-ok") {
 		t.Errorf("bob waits behind alice and carol: %v %s", err, result.text())
 	}
@@ -484,39 +472,27 @@ func recordedIn(t *testing.T, state, kind string) (n int) {
 // More conversations than sessions that may be open: each has one record, which holds all its calls and verifies.
 func TestHTTPMoreConversationsThanSessions(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("missing capability: bash, for its ulimit")
-	}
 	const conversations, reads = 40, 2
-	state := t.TempDir()
-	p := start(t, exec.Command("bash", "-c", `ulimit -n 256; exec "$0" "$@"`, binary, "serve", "--state", state, "--log-format", "json",
-		"--http", "127.0.0.1:0", "--insecure-no-auth", "--http-activation", "handle", "--skills-root", tree(t, demoSkill())))
-	s := &site{process: p, client: &http.Client{Timeout: patience}}
-	s.url = "http://" + s.addr() + "/mcp"
+	s := serveIn(t, underLimit(t, "-n 256"), "--http-activation", "handle", "--skills-root", tree(t, demoSkill()))
 	var handles []string
 	for range conversations {
-		handles = append(handles, handleIn(t, (&caller{site: s}).tool("load_skill", map[string]any{"name": "demo"})))
+		handles = append(handles, handleIn(t, s.as("").tool("load_skill", map[string]any{"name": "demo"})))
 	}
 	for range reads {
 		for _, handle := range handles {
-			result := (&caller{site: s}).tool("read_skill_resource", map[string]any{"skill": "demo", "path": "SKILL.md", "activation": handle})
+			result := s.as("").tool("read_skill_resource", map[string]any{"skill": "demo", "path": "SKILL.md", "activation": handle})
 			if result.IsError {
 				t.Fatalf("read: %s", result.text())
 			}
 		}
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.leave(); err != nil {
-		t.Errorf("the server ended with %v", err)
-	}
-	records, err := filepath.Glob(filepath.Join(state, "sessions", "ses_*"))
+	s.interrupt()
+	records, err := filepath.Glob(filepath.Join(s.state, "sessions", "ses_*"))
 	if err != nil || len(records) != conversations {
 		t.Errorf("%d records of %d conversations, %v", len(records), conversations, err)
 	}
 	for _, record := range records {
-		if out, code := session(t, state, "verify", filepath.Base(record)); code != 0 || strings.Contains(out, "note") {
+		if out, code := session(t, s.state, "verify", filepath.Base(record)); code != 0 || strings.Contains(out, "note") {
 			t.Errorf("verify: %d, %s", code, out)
 		}
 		events, err := os.ReadFile(filepath.Join(record, "events.jsonl"))
@@ -525,7 +501,7 @@ func TestHTTPMoreConversationsThanSessions(t *testing.T) {
 		}
 	}
 	for _, level := range []string{`"level":"ERROR"`, `"level":"WARN","msg":"snapshot`} {
-		if log := p.stderr.String(); strings.Contains(log, level) {
+		if log := s.stderr.String(); strings.Contains(log, level) {
 			t.Errorf("the server logged:\n%.2000s", log)
 		}
 	}
@@ -538,9 +514,6 @@ var bursts = flag.Int("bursts", 0, "how many bursts of 1,000 clients TestHTTPBur
 // those of sessions that are ending too.
 func TestHTTPBurstOfSessions(t *testing.T) {
 	nightly.Only(t)
-	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("missing capability: bash, for its ulimit")
-	}
 	if *bursts == 0 {
 		burstsOfSessions(t, 512, 150, 2)
 		return
@@ -551,16 +524,13 @@ func TestHTTPBurstOfSessions(t *testing.T) {
 }
 
 func burstsOfSessions(t *testing.T, files, clients, bursts int) {
-	p := start(t, exec.Command("bash", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, files), binary, "serve", "--state", t.TempDir(), "--log-format", "json",
-		"--http", "127.0.0.1:0", "--auth-token-file", tokenFile(t, "p0", "p1", "p2", "p3"), "--http-activation", "handle",
-		"--rate-limit", "0", "--skills-root", tree(t, demoSkill())))
-	s := &site{process: p, client: &http.Client{Timeout: patience}}
-	s.url = "http://" + s.addr() + "/mcp"
-	most := mostRecords(t, p.cmd.Process.Pid)
+	s := serveIn(t, underLimit(t, fmt.Sprintf("-n %d", files)), "--auth-token-file", tokenFile(t, "p0", "p1", "p2", "p3"),
+		"--http-activation", "handle", "--rate-limit", "0", "--skills-root", tree(t, demoSkill()))
+	most := mostRecords(t, s.cmd.Process.Pid)
 	for burst := range bursts {
 		answers := make(chan map[string]int, clients)
 		for client := range clients {
-			go func() { answers <- (&caller{site: s, token: fmt.Sprintf("p%d-token", client%4)}).visit() }()
+			go func() { answers <- s.as(fmt.Sprintf("p%d-token", client%4)).visit() }()
 		}
 		all := map[string]int{}
 		for range clients {
@@ -581,7 +551,7 @@ func burstsOfSessions(t *testing.T, files, clients, bursts int) {
 	if n, room := most(), max(files/8, 1); n > room {
 		t.Errorf("%d records were open at once, at most %d may be under a limit of %d descriptors", n, room, files)
 	}
-	if log := p.stderr.String(); strings.Contains(log, "too many open files") {
+	if log := s.stderr.String(); strings.Contains(log, "too many open files") {
 		t.Errorf("the server ran out of descriptors:\n%.2000s", log)
 	}
 }

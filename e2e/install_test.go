@@ -120,12 +120,12 @@ func TestInstallAllowServe(t *testing.T) {
 		t.Helper()
 		p := start(t, o.command("serve", "--allow-tool", "run_skill_script", "--prompt-slot-role", "direct-command", "--log-format", "json"))
 		p.initialize()
-		r := p.call(2, "load_skill", map[string]any{"name": "demo"})
+		r := p.tool("load_skill", map[string]any{"name": "demo"})
 		if r.IsError || !strings.Contains(r.text(), "----- skill demo ") {
 			t.Fatalf("load_skill = %+v", r)
 		}
 		listed = r.text()
-		result := p.call(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+		result := p.script("ok.sh")
 		if err := p.leave(); err != nil {
 			t.Error(err)
 		}
@@ -187,7 +187,7 @@ func TestUpdateWhileServing(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The server watches as soon as it has read the skills.
-	if r := p.call(2, "load_skill", map[string]any{"name": "demo"}); r.IsError {
+	if r := p.tool("load_skill", map[string]any{"name": "demo"}); r.IsError {
 		t.Fatalf("load_skill = %+v", r)
 	}
 	if out := o.run(0, "update"); !strings.Contains(out, "note: demo:scripts/ok.sh is not what was allowed") {
@@ -199,7 +199,7 @@ func TestUpdateWhileServing(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("the server does not say it:\n%s", p.stderr)
 		}
-		p.loadDescription(id)
+		p.loadDescription()
 	}
 	if err := p.leave(); err != nil {
 		t.Error(err)
@@ -280,7 +280,7 @@ func TestInstallWhileServing(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(patience); time.Now().Before(end); {
 			id++
-			if want(p.loadDescription(id)) {
+			if want(p.loadDescription()) {
 				return
 			}
 		}
@@ -319,7 +319,7 @@ func TestTreesCollected(t *testing.T) {
 	}
 	p := start(t, o.command("serve", "--log-format", "json"))
 	p.initialize()
-	if r := p.call(2, "load_skill", map[string]any{"name": "demo"}); r.IsError {
+	if r := p.tool("load_skill", map[string]any{"name": "demo"}); r.IsError {
 		t.Fatalf("load_skill = %+v", r)
 	}
 	o.run(0, "remove", "demo")

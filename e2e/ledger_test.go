@@ -60,9 +60,7 @@ var manFlag = regexp.MustCompile(`(?m)^\.TP\n(\\fB.*)$`)
 func manFlags(t *testing.T) map[string][]string {
 	t.Helper()
 	dir := t.TempDir()
-	if out, err := exec.Command(binary, "man", dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	skillsd(t, 0, "man", dir)
 	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
 	if err != nil || len(pages) < 40 {
 		t.Fatalf("%d pages: %v", len(pages), err)
@@ -223,9 +221,9 @@ func ledgerNames(t *testing.T) (lines []string) {
 
 // ledgerMethods lists the methods that a server has in both eras, and its tools with what a model sees of them.
 func ledgerMethods(t *testing.T) (lines []string) {
-	args := append([]string{"serve", "--state", t.TempDir()}, allowRun(tree(t, demoSkill()), "ok.sh")...)
+	args := demo(t, "ok.sh")
 	for _, offer := range [][]string{nil, {"--search", "always"}} {
-		p := start(t, exec.Command(binary, append(args, offer...)...))
+		p := serve(t, append(args, offer...)...)
 		p.initialize()
 		id := 10
 		if offer == nil {
@@ -241,7 +239,7 @@ func ledgerMethods(t *testing.T) (lines []string) {
 						continue // it is answered when it ends
 					}
 					id++
-					era, a := "2025-11-25", p.request(id, method, params)
+					era, a := "2025-11-25", p.ask(method, params)
 					if params != "{}" {
 						era = "2026-07-28"
 					}
@@ -258,7 +256,7 @@ func ledgerMethods(t *testing.T) (lines []string) {
 				Annotations  json.RawMessage
 			}
 		}
-		if err := json.Unmarshal(p.request(99, "tools/list", "{}").Result, &list); err != nil {
+		if err := json.Unmarshal(p.ask("tools/list", "{}").Result, &list); err != nil {
 			t.Fatal(err)
 		}
 		for _, tool := range list.Tools {

@@ -21,10 +21,8 @@ func TestRunRecordsWhatTheToolRecords(t *testing.T) {
 	options := allowRun(root, "ok.sh", "fail.sh")
 	for _, script := range []string{"ok.sh", "fail.sh", "other.sh"} {
 		t.Run(script, func(t *testing.T) {
-			p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json"}, options...)...))
-			p.initialize()
-			p.call(2, "load_skill", map[string]any{"name": "demo"})
-			answer := p.call(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/" + script, "args": []string{"a", "b c"}})
+			p := serve(t, append([]string{"--state", state}, options...)...).loaded()
+			answer := p.tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/" + script, "args": []string{"a", "b c"}})
 			if strings.Contains(answer.text(), `"sandbox_unavailable"`) {
 				t.Skipf("missing capability: a sandbox backend that can isolate: %s", answer.text())
 			}

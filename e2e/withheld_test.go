@@ -210,10 +210,7 @@ func TestSecretsInCallsHTTP(t *testing.T) {
 // secretConfig is a configuration with a secret in a file.
 func secretConfig(t *testing.T) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(toldSecret), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := written(t, "token", toldSecret)
 	return configFile(t, fmt.Sprintf(`
 roots: [{dir: %q, tier: builtin}]
 allow_tools: [run_skill_script]
