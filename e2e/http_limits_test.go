@@ -28,104 +28,84 @@ import (
 	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
-// An evil Origin with a good Host, and an evil Host, are refused on every verb, whoever asks.
-func TestHTTPEvilOrigin(t *testing.T) {
-	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--auth-token-file", tokenFile(t, "alice"), "--allowed-origin", "https://app.example.com",
+// The guard has the options of the command line, and refuses before anyone is asked who they are. A server that
+// asks nobody grants pages of other programs of the machine no more than every page. TestHTTPGuard of mcpserver/wire
+// has every verb and path of the addresses that are and are not allowed.
+func TestHTTPGuard(t *testing.T) {
+	const app, evil = "https://app.example.com", "http://evil.example.com"
+	root := tree(t, demoSkill())
+	s := serveHTTP(t, "--skills-root", root, "--auth-token-file", tokenFile(t, "alice"), "--allowed-origin", app,
 		"--public-url", "https://skills.example.com:443/mcp")
-	c := s.open("alice-token")
-	const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
-	for _, token := range []string{"alice-token", ""} {
-		for _, verb := range []string{"POST", "GET", "DELETE", "OPTIONS", "PUT"} {
-			for _, origin := range []string{"http://evil.example.com", "null", "http://localhost.evil.example.com", "https://app.example.com.evil.example.com"} {
-				response, err := (&caller{site: s, token: token, session: c.session}).do(t.Context(), verb, ping, "Origin", origin)
-				if err != nil {
-					t.Fatal(err)
-				}
-				response.Body.Close()
-				if response.StatusCode != 403 || response.Header.Get("Access-Control-Allow-Origin") != "" {
-					t.Errorf("%s with token %q from %s = %s, %v", verb, token, origin, response.Status, response.Header)
-				}
+	alice := s.open("alice-token")
+	nobody := &caller{site: s, session: alice.session}
+	unasked := serveHTTP(t, "--skills-root", root, "--insecure-no-auth").as("")
+	for _, tt := range []struct {
+		c                  *caller
+		verb, host, origin string
+		status             int
+	}{
+		{alice, "POST", "", evil, 403}, {nobody, "POST", "", evil, 403},
+		{alice, "GET", "", evil, 403}, {nobody, "GET", "", evil, 403},
+		{alice, "DELETE", "", evil, 403}, {nobody, "DELETE", "", evil, 403},
+		{alice, "OPTIONS", "", evil, 403}, {nobody, "OPTIONS", "", evil, 403},
+		{alice, "PUT", "", evil, 403}, {nobody, "PUT", "", evil, 403},
+		{alice, "POST", "", "null", 403}, {alice, "POST", "", app + ".evil.example.com", 403},
+		{nobody, "GET", "evil.example.com", "", 403}, {nobody, "GET", "localhost.evil.example.com", "", 403},
+		{alice, "POST", "", app, 200}, {alice, "POST", "", "http://localhost:6274", 200},
+		{alice, "POST", "", "https://skills.example.com", 200}, {alice, "POST", "skills.example.com", "", 200},
+		{unasked, "OPTIONS", "", "http://localhost:3000", 403}, {unasked, "OPTIONS", "", "http://[::1]:8000", 403},
+		{unasked, "OPTIONS", "", "http://" + unasked.host(), 204},
+	} {
+		headers := []string{"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type"}
+		for name, value := range map[string]string{"Host": tt.host, "Origin": tt.origin} {
+			if value != "" {
+				headers = append(headers, name, value)
 			}
 		}
+		status, header := tt.c.status(tt.verb, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, headers...)
+		granted := header.Get("Access-Control-Allow-Origin") != ""
+		if status != tt.status || granted != (tt.origin != "" && status != 403) {
+			t.Errorf("%s with token %q to %q from %q = %d, %v", tt.verb, tt.c.token, tt.host, tt.origin, status, header)
+		}
 	}
-	for _, host := range []string{"evil.example.com", "localhost.evil.example.com"} {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", s.url, nil)
+	s.logged(regexp.MustCompile(`"level":"WARN","msg":"a request was refused: its Origin is not allowed",` +
+		`"origin":"(http://evil.example.com)","hint":"if it is yours, start the server with --allowed-origin"`))
+}
+
+// A body of 4 MiB is read, a byte more is not, and however long it is, it costs no more. TestHTTPBodyLimit of
+// mcpserver/wire has each size with and without a length ahead.
+func TestHTTPBodyBounds(t *testing.T) {
+	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
+	c := s.open("")
+	s.client.Transport = &http.Transport{ExpectContinueTimeout: patience}
+	const limit, frame = 4 << 20, `{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"%s"}}`
+	for _, tt := range []struct {
+		size    int
+		chunked bool
+		status  int
+		want    string
+	}{
+		{limit, false, 200, `"result"`}, {limit + 1, true, 413, `-32600`},
+		{8 * limit, false, 413, `-32600`}, {8 * limit, true, 413, `-32600`},
+	} {
+		var body io.Reader = strings.NewReader(fmt.Sprintf(frame, strings.Repeat("x", tt.size-len(frame)+len("%s"))))
+		if tt.chunked {
+			body = struct{ io.Reader }{body}
+		}
+		r, err := http.NewRequestWithContext(t.Context(), "POST", s.url, body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Host = host
+		r.Header = http.Header{"Content-Type": {"application/json"}, "Mcp-Session-Id": {c.session}, "Expect": {"100-continue"}}
 		response, err := s.client.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
+		answer, err := io.ReadAll(response.Body)
 		response.Body.Close()
-		if response.StatusCode != 403 {
-			t.Errorf("Host %s = %s", host, response.Status)
+		if err != nil || response.StatusCode != tt.status || !strings.Contains(string(answer), tt.want) {
+			t.Errorf("%d bytes, chunked %v: %d %.200s %v", tt.size, tt.chunked, response.StatusCode, answer, err)
 		}
-	}
-	for _, origin := range []string{"https://app.example.com", "http://localhost:6274", "https://skills.example.com"} {
-		if status, _, err := c.send(t.Context(), ping, "Origin", origin); err != nil || status != 200 {
-			t.Errorf("POST from %s = %d %v", origin, status, err)
-		}
-	}
-	s.logged(regexp.MustCompile(`"level":"WARN","msg":"a request was refused: its Origin is not allowed","origin":"(http://evil.example.com)","hint":"if it is yours, start the server with --allowed-origin"`))
-}
-
-// A server that asks nobody who they are does not let pages of other programs of the machine ask a browser for
-// more than every page may.
-func TestHTTPOtherOriginUnauthenticated(t *testing.T) {
-	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--insecure-no-auth")
-	for origin, want := range map[string]int{"http://localhost:3000": 403, "http://[::1]:8000": 403, "http://" + s.host(): 204} {
-		response, err := s.as("").do(t.Context(), "OPTIONS", "", "Origin", origin, "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type")
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		if granted := response.Header.Get("Access-Control-Allow-Origin") != ""; response.StatusCode != want || granted != (want == 204) {
-			t.Errorf("preflight from %s = %s, %v", origin, response.Status, response.Header)
-		}
-	}
-}
-
-// A body of 4 MiB is read, a byte more is not, with and without a length ahead.
-func TestHTTPBodyBounds(t *testing.T) {
-	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
-	c := s.open("")
-	const limit, frame = 4 << 20, `{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"%s"}}`
-	for _, tt := range []struct {
-		name    string
-		size    int
-		chunked bool
-		want    int
-	}{
-		{"at the limit", limit, false, 200}, {"at the limit, chunked", limit, true, 200},
-		{"beyond", limit + 1, false, 413}, {"beyond, chunked", limit + 1, true, 413},
-		{"far beyond", 8 * limit, false, 413}, {"far beyond, chunked", 8 * limit, true, 413},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var body io.Reader = strings.NewReader(fmt.Sprintf(frame, strings.Repeat("x", tt.size-len(frame)+len("%s"))))
-			if tt.chunked {
-				body = struct{ io.Reader }{body}
-			}
-			r, err := http.NewRequestWithContext(t.Context(), "POST", s.url, body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.Header.Set("Content-Type", "application/json")
-			r.Header.Set("Mcp-Session-Id", c.session)
-			r.Header.Set("Expect", "100-continue")
-			client := &http.Client{Timeout: patience, Transport: &http.Transport{ExpectContinueTimeout: patience}}
-			defer client.CloseIdleConnections()
-			response, err := client.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer response.Body.Close()
-			answer, err := io.ReadAll(response.Body)
-			if want := map[int]string{200: `"result"`, 413: `-32600`}[tt.want]; err != nil || response.StatusCode != tt.want || !strings.Contains(string(answer), want) {
-				t.Errorf("answer = %d %.200s %v, want %d with %s", response.StatusCode, answer, err, tt.want, want)
-			}
-		})
 	}
 	if status, _, err := c.request(t.Context(), "ping", "", ""); err != nil || status != 200 {
 		t.Errorf("afterwards: %d %v", status, err)
@@ -153,29 +133,21 @@ func TestStdioLineBounds(t *testing.T) {
 
 // Who asks too often is told when to come back; another principal is not.
 func TestHTTPRateLimit(t *testing.T) {
-	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--auth-token-file", tokenFile(t, "alice", "bob"), "--rate-limit", "0.001")
-	ask := func(token string) *http.Response {
-		t.Helper()
-		response, err := s.as(token).do(t.Context(), "POST", `{}`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		return response
-	}
-	ask("alice-token")
-	response := ask("alice-token")
-	wait, err := strconv.Atoi(response.Header.Get("Retry-After"))
-	if response.StatusCode != 429 || err != nil || wait < 900 || wait > 1000 {
-		t.Errorf("too soon: %s, Retry-After %q", response.Status, response.Header.Get("Retry-After"))
-	}
-	if response := ask("bob-token"); response.StatusCode != 400 {
-		t.Errorf("another principal's first: %s", response.Status)
-	}
-	// Without a token nobody's allowance is used, nor is anyone asked to wait.
-	for range 3 {
-		if response := ask("none"); response.StatusCode != 401 {
-			t.Errorf("no principal: %s", response.Status)
+	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--auth-token-file", tokenFile(t, "alice", "bob"),
+		"--rate-limit", "0.001")
+	for i, tt := range []struct {
+		token  string
+		status int
+	}{
+		{"alice-token", 400}, {"alice-token", 429}, {"bob-token", 400},
+		// Without a token nobody's allowance is used, nor is anyone asked to wait.
+		{"none", 401}, {"none", 401}, {"none", 401},
+	} {
+		status, header := s.as(tt.token).status("POST", `{}`)
+		after := header.Get("Retry-After")
+		wait, err := strconv.Atoi(after)
+		if status != tt.status || status == 429 && (err != nil || wait < 900 || wait > 1000) {
+			t.Errorf("request %d, with %s: %d, Retry-After %q", i, tt.token, status, after)
 		}
 	}
 }
