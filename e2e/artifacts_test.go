@@ -119,9 +119,7 @@ func TestArtifactsStdio(t *testing.T) {
 			t.Errorf("%s = %q, %d", uri, content, code)
 		}
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	skillsd(t, 0, "session", "verify", id, "--state", state)
 }
 
@@ -333,9 +331,7 @@ func TestWorkspaceFromClient(t *testing.T) {
 					t.Errorf("the record lacks %s: %s", want, events)
 				}
 			}
-			if err := p.leave(); err != nil {
-				t.Errorf("exit: %v", err)
-			}
+			p.end()
 		})
 	}
 }

@@ -82,8 +82,6 @@ func TestCatalogOrder(t *testing.T) {
 			}
 		}
 		p.tool("load_skill", map[string]any{"name": "topic-0007"})
-		if err := p.leave(); err != nil {
-			t.Errorf("exit: %v", err)
-		}
+		p.end()
 	}
 }

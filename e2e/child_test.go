@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 )
@@ -74,9 +73,7 @@ func families(t *testing.T, preload bool, prepare func(f *family)) map[string]*f
 	for _, f := range []*family{overStdio, overHTTP, before} {
 		prepare(f)
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	restarted, _ := stdio(t, state)
 	return map[string]*family{"stdio": overStdio, "http": overHTTP, "restarted": restarted}
 }
@@ -202,9 +199,7 @@ func TestRunIDTaken(t *testing.T) {
 				}
 			}
 		}
-		if err := p.leave(); err != nil {
-			t.Fatal(err)
-		}
+		p.end()
 		if strings.Contains(p.stderr.String(), "earlier session cannot be read") {
 			t.Errorf("the log: %s", p.stderr)
 		}
@@ -225,16 +220,11 @@ func TestShowParentAndChildren(t *testing.T) {
 		}}
 		f.told(named("p1", `"skillsd/run-id":"run-p1"`), "load_skill", `{"name":"demo"}`)
 		f.told(named("c1", `"skillsd/parent-session":"p1","skillsd/run-id":"run-c1","skillsd/profile":"starter"`), "load_skill", `{"name":"demo"}`)
-		if err := p.leave(); err != nil {
-			t.Fatal(err)
-		}
+		p.end()
 	}
 	show := func(args ...string) string {
 		t.Helper()
-		out, err := exec.Command(binary, append([]string{"session", "show", "--state", state}, args...)...).Output()
-		if err != nil {
-			t.Fatalf("session show %q: %v", args, err)
-		}
+		out := stdoutOf(t, append([]string{"session", "show", "--state", state}, args...)...)
 		return string(out)
 	}
 	if text := show("run-c1"); !strings.Contains(text, "\nchild of run-p1\n") || !strings.Contains(text, "subagent-inherit") {
@@ -254,10 +244,7 @@ func TestShowParentAndChildren(t *testing.T) {
 		Parent string
 		Row    struct{ Child bool }
 	}
-	list, err := exec.Command(binary, "session", "list", "--json", "--state", state).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := stdoutOf(t, "session", "list", "--json", "--state", state)
 	var sessions []struct{ ID, Parent string }
 	if err := json.Unmarshal(list, &sessions); err != nil {
 		t.Fatal(err)

@@ -95,15 +95,12 @@ state: state
 	if want := fmt.Sprintf("length %d, zone here, other []", len(secret)); !strings.Contains(ran.text(), want) || !strings.Contains(ran.text(), "timeout") {
 		t.Errorf("the run says %s, want %s and the timeout", ran.text(), want)
 	}
-	shown, err := exec.Command(binary, "config", "show", "--config", config, "--json").Output()
-	if err != nil {
-		t.Error(err)
-	}
+	shown := stdoutOf(t, "config", "show", "--config", config, "--json")
 	if !strings.Contains(string(shown), "TOKEN") {
 		t.Errorf("config show does not name the secret: %s", shown)
 	}
 	told := ran.text() + p.stderr.String() + string(shown)
-	err = filepath.WalkDir(filepath.Join(dir, "state"), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(dir, "state"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}

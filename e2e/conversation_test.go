@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"net/http"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -60,17 +59,11 @@ func TestHTTPOneConversation(t *testing.T) {
 		t.Error("the handle does not count")
 	}
 	s.interrupt()
-	out, err := exec.Command(binary, "session", "list", "--json", "--state", s.state).CombinedOutput()
-	if err != nil {
-		t.Fatalf("session list: %v: %s", err, out)
-	}
+	out := skillsd(t, 0, "session", "list", "--json", "--state", s.state)
 	guessed := 0
-	for _, id := range regexp.MustCompile(`"ses_[^"]+`).FindAllString(string(out), -1) {
-		shown, err := exec.Command(binary, "session", "show", id[1:], "--json", "--state", s.state).CombinedOutput()
-		if err != nil {
-			t.Errorf("session show: %v: %s", err, shown)
-		}
-		guessed += strings.Count(string(shown), "calls that name no session")
+	for _, id := range regexp.MustCompile(`"ses_[^"]+`).FindAllString(out, -1) {
+		shown := skillsd(t, 0, "session", "show", id[1:], "--json", "--state", s.state)
+		guessed += strings.Count(shown, "calls that name no session")
 	}
 	if guessed == 0 {
 		t.Errorf("no record says that its session is guessed:\n%s", out)

@@ -183,9 +183,7 @@ func TestCrowdWaits(t *testing.T) {
 			t.Errorf("a run after the crowd = %s", ran.text())
 		}
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 }
 
 // follow posts a call and hands on what the client is told until it is answered or ctx ends, however long

@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -83,13 +82,8 @@ func TestOutcomeOnAFullDisk(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.leave(); err != nil {
-		t.Error(err)
-	}
-	out, err := exec.Command(binary, "session", "verify", "latest", "--artifact-root", disk).CombinedOutput()
-	if err != nil {
-		t.Errorf("verify: %v %s", err, out)
-	}
+	p.end()
+	skillsd(t, 0, "session", "verify", "latest", "--artifact-root", disk)
 	kept, err := filepath.Glob(filepath.Join(disk, "ses_*", "outputs", "*.stdout"))
 	if err != nil || len(kept) != 1 {
 		t.Fatalf("outputs kept: %v %v", kept, err)
@@ -174,8 +168,6 @@ func TestServerCollects(t *testing.T) {
 		if got := p.tool("read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}); got.IsError {
 			t.Errorf("an open session: %s", got.text())
 		}
-		if err := p.leave(); err != nil {
-			t.Error(err)
-		}
+		p.end()
 	}
 }

@@ -36,6 +36,19 @@ func skillsd(t testing.TB, code int, args ...string) string {
 	return string(out)
 }
 
+// stdoutOf runs a command, which must succeed, and returns its stdout.
+func stdoutOf(t testing.TB, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(binary, args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("skillsd %q: %v\n%s", args, err, stderr.String())
+	}
+	return out
+}
+
 // process is a running `skillsd serve` with its pipes.
 type process struct {
 	t      testing.TB
@@ -202,6 +215,14 @@ func (p *process) toolWith(tool string, args any, meta string) toolResult {
 	return result
 }
 
+// load loads the demo skill, which must not be refused.
+func (p *process) load() {
+	p.t.Helper()
+	if got := p.tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
+		p.t.Errorf("load_skill = %s", got.text())
+	}
+}
+
 // script runs a script of the demo skill.
 func (p *process) script(name string, args ...string) toolResult {
 	p.t.Helper()
@@ -220,6 +241,14 @@ func (p *process) leave() error {
 	case <-time.After(patience):
 		p.t.Fatalf("the server did not exit within %v", patience)
 		return nil
+	}
+}
+
+// end is leave of a server that is to end without failure.
+func (p *process) end() {
+	p.t.Helper()
+	if err := p.leave(); err != nil {
+		p.t.Errorf("exit: %v\n%s", err, p.stderr)
 	}
 }
 
@@ -384,9 +413,7 @@ func (s *site) host() string {
 func (s *site) interrupt() {
 	s.t.Helper()
 	s.cmd.Process.Signal(syscall.SIGTERM)
-	if err := s.leave(); err != nil {
-		s.t.Errorf("exit: %v\n%s", err, s.stderr)
-	}
+	s.end()
 }
 
 // caller is one client: a token, and a session of the older revisions or none.
@@ -500,6 +527,14 @@ func (c *caller) tool(tool string, args map[string]any) toolResult {
 		c.t.Errorf("%s %v: %v", tool, args, err)
 	}
 	return result
+}
+
+// load loads the demo skill, which must not be refused.
+func (c *caller) load() {
+	c.t.Helper()
+	if got := c.tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
+		c.t.Errorf("load_skill = %s", got.text())
+	}
 }
 
 // script runs a script of the demo skill.

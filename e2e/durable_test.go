@@ -138,9 +138,7 @@ func TestKilledDuringCalls(t *testing.T) {
 	probe.tool("load_skill", map[string]any{"name": "demo"})
 	ran := probe.script("ok.sh")
 	runs := !strings.Contains(ran.text(), `"sandbox_unavailable"`)
-	if err := probe.leave(); err != nil {
-		t.Fatal(err)
-	}
+	probe.end()
 	known := sessionIDs(t, state)
 	for answered := 0; answered < 1000; {
 		round := killedRound{p: serve(t, args...), random: random, runs: runs}
@@ -192,9 +190,7 @@ func TestTwoServersShareState(t *testing.T) {
 		}
 	}
 	for _, p := range []*process{a, b} {
-		if err := p.leave(); err != nil {
-			t.Error(err)
-		}
+		p.end()
 	}
 	ids := sessionIDs(t, state)
 	if len(ids) != 2 {
@@ -224,9 +220,7 @@ func TestSessionBelongsToOneServer(t *testing.T) {
 	if got := p.tool("load_skill", map[string]any{"name": "demo", "force": true}); got.IsError {
 		t.Errorf("load_skill after both: %s", got.text())
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	if out, code := session(t, state, "verify", id); code != 0 {
 		t.Errorf("verify exits %d: %s", code, out)
 	}
@@ -237,9 +231,7 @@ func TestRecordRemovedUnderServer(t *testing.T) {
 	root, state := tree(t, demoSkill()), t.TempDir()
 	p := serve(t, append([]string{"--state", state, "--log-level", "error"}, allowRun(root, "ok.sh")...)...)
 	p.initialize()
-	if got := p.tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Fatalf("load_skill: %s", got.text())
-	}
+	p.load()
 	// A file may come while the others go.
 	dir, tries := filepath.Join(state, "sessions", sessionIDs(t, state)[0]), 0
 	for err := os.RemoveAll(dir); err != nil; err = os.RemoveAll(dir) {
@@ -294,9 +286,7 @@ func TestTornLineIsDropped(t *testing.T) {
 	if got := p.tool("read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}); got.IsError {
 		t.Errorf("read in the session that goes on: %s", got.text())
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	if out, code := session(t, state, "verify", id); code != 0 {
 		t.Errorf("verify exits %d: %s", code, out)
 	}

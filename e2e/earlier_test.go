@@ -189,9 +189,7 @@ func TestEarlierSessionResumes(t *testing.T) {
 	if code := result.code(); code != "" && code != "sandbox_unavailable" {
 		t.Errorf("a script of the resumed session: %s", result.text())
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	out := readRecords(t, dir, "session", "verify", ids[0])
 	if !regexp.MustCompile(`(?m)^ok ` + ids[0]).MatchString(out) {
 		t.Errorf("after resuming:\n%s", out)

@@ -12,9 +12,7 @@ func TestExportRun(t *testing.T) {
 	state := t.TempDir()
 	p := serve(t, append([]string{"--state", state}, demo(t, "ok.sh")...)...).loaded()
 	needSandbox(t, p)
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	out, code := session(t, state, "export", "latest", "--format", "intoto")
 	if lines := strings.Count(out, "\n"); code != 0 || lines != 1 {
 		t.Fatalf("export exits %d with %d lines:\n%s", code, lines, out)

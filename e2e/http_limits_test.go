@@ -235,9 +235,7 @@ func TestHTTPGarbage(t *testing.T) {
 			conn.Close()
 		}
 	}
-	if got := c.tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Errorf("load_skill afterwards: %s", got.text())
-	}
+	c.load()
 	s.interrupt()
 }
 
@@ -294,9 +292,7 @@ func TestHTTPIssuer(t *testing.T) {
 	if metadata.Resource != s.url || len(metadata.Servers) != 1 || metadata.Servers[0] != issuer || len(metadata.Scopes) != 1 || metadata.Scopes[0] != "skills:read" {
 		t.Errorf("metadata = %+v", metadata)
 	}
-	if got := s.open(token("skills", "openid skills:read", time.Hour)).tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Errorf("load_skill with a good token: %s", got.text())
-	}
+	s.open(token("skills", "openid skills:read", time.Hour)).load()
 }
 
 // The keys of an issuer are where its discovery document says. The start and doctor say when they cannot be fetched,

@@ -296,9 +296,7 @@ func TestHTTPInitializeFlood(t *testing.T) {
 	if after := residentMemory(t, s.cmd.Process.Pid); after > before+32<<20 {
 		t.Errorf("memory grew from %d to %d KiB", before>>10, after>>10)
 	}
-	if got := s.open("").tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Errorf("load_skill afterwards: %s", got.text())
-	}
+	s.open("").load()
 }
 
 // residentMemory is what a process holds now, in bytes.
@@ -334,9 +332,7 @@ func TestHTTPSlowClients(t *testing.T) {
 			fmt.Fprintf(conn, "Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{")
 		}
 	}
-	if got := s.open("").tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Errorf("load_skill = %s", got.text())
-	}
+	s.open("").load()
 	s.interrupt()
 }
 
@@ -433,9 +429,7 @@ func TestHTTPUnixSocket(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode = %v, %v", info.Mode(), err)
 	}
-	if got := s.open("").tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Errorf("load_skill = %s", got.text())
-	}
+	s.open("").load()
 	if out, err := exec.Command(binary, "serve", "--state", t.TempDir(), "--unix", path).CombinedOutput(); err == nil || !strings.Contains(string(out), "in use") {
 		t.Errorf("a second server on the socket: %v %s", err, out)
 	}
@@ -448,9 +442,7 @@ func TestHTTPUnixSocket(t *testing.T) {
 		t.Fatalf("a killed server leaves its socket: %v", err)
 	}
 	s = run()
-	if got := s.open("").tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Errorf("load_skill = %s", got.text())
-	}
+	s.open("").load()
 	s.interrupt()
 	if _, err := os.Lstat(path); err == nil {
 		t.Error("a server that ended leaves its socket")
@@ -491,9 +483,7 @@ func TestHTTPS(t *testing.T) {
 		s.client = &http.Client{Timeout: patience, Transport: transport}
 		s.url = strings.Replace(s.url, "http://", "https://", 1)
 		c := s.open("")
-		if got := c.tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-			t.Errorf("HTTP/%d: load_skill = %s", version, got.text())
-		}
+		c.load()
 		ctx, cancel := context.WithCancel(t.Context())
 		response, err := c.do(ctx, "GET", "")
 		if err != nil || response.ProtoMajor != version || response.StatusCode != 200 {

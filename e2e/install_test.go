@@ -126,9 +126,7 @@ func TestInstallAllowServe(t *testing.T) {
 		}
 		listed = r.text()
 		result := p.script("ok.sh")
-		if err := p.leave(); err != nil {
-			t.Error(err)
-		}
+		p.end()
 		return result
 	}
 	// A third-party skill's script needs the user's consent as well, which this client cannot ask for:
@@ -201,9 +199,7 @@ func TestUpdateWhileServing(t *testing.T) {
 		}
 		p.loadDescription()
 	}
-	if err := p.leave(); err != nil {
-		t.Error(err)
-	}
+	p.end()
 	if n := strings.Count(p.stderr.String(), said); n != 1 {
 		t.Errorf("it was said %d times", n)
 	}
@@ -297,9 +293,7 @@ func TestInstallWhileServing(t *testing.T) {
 	until(has("second: Was updated."))
 	o.run(0, "remove", "second")
 	until(func(d string) bool { return !strings.Contains(d, "second") })
-	if err := p.leave(); err != nil {
-		t.Error(err)
-	}
+	p.end()
 }
 
 // TestTreesCollected follows a stored tree: it stays while a server runs, and while the record of a
@@ -326,9 +320,7 @@ func TestTreesCollected(t *testing.T) {
 	if n := trees(); n != 1 {
 		t.Fatalf("%d trees while a server runs", n)
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	other := tree(t, map[string]string{"other/SKILL.md": "---\nname: other\ndescription: D.\n---\n"})
 	o.run(0, "install", other)
 	if n := trees(); n != 2 {

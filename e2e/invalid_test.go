@@ -80,7 +80,5 @@ func TestInvalidArgumentsLeaveRows(t *testing.T) {
 			}
 		})
 	}
-	if err := p.leave(); err != nil {
-		t.Error(err)
-	}
+	p.end()
 }

@@ -9,7 +9,6 @@ import (
 	"go/token"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -92,10 +91,7 @@ func ledgerCommands(t *testing.T) (lines []string) {
 
 // ledgerKeys lists the keys of the configuration with their types and words.
 func ledgerKeys(t *testing.T) []string {
-	text, err := exec.Command(binary, "config", "schema").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := stdoutOf(t, "config", "schema")
 	var schema map[string]any
 	if err := json.Unmarshal(text, &schema); err != nil {
 		t.Fatal(err)
@@ -125,15 +121,9 @@ func ledgerKeys(t *testing.T) []string {
 
 // ledgerSchemas lists the published JSON schemas, each by a digest of everything but its descriptions.
 func ledgerSchemas(t *testing.T) (lines []string) {
-	names, err := exec.Command(binary, "schema").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := stdoutOf(t, "schema")
 	for name := range strings.FieldsSeq(string(names)) {
-		text, err := exec.Command(binary, "schema", name).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := stdoutOf(t, "schema", name)
 		lines = append(lines, "schema "+name+" "+shape(t, text))
 	}
 	return lines
@@ -268,9 +258,7 @@ func ledgerMethods(t *testing.T) (lines []string) {
 				lines = append(lines, line)
 			}
 		}
-		if err := p.leave(); err != nil {
-			t.Fatal(err)
-		}
+		p.end()
 	}
 	return lines
 }
@@ -285,8 +273,6 @@ func ledgerMetrics(t *testing.T) (lines []string) {
 		}
 	}
 	slices.Sort(lines)
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	return lines
 }

@@ -85,9 +85,7 @@ func restarted(t *testing.T, b *toolBench, flags []string) {
 	b.Call.Arguments = demoScript("none.sh")
 	next := b.serve(exec.Command(binary, flags...))
 	next.untilLogged("sandbox ready")
-	if err := next.leave(); err != nil {
-		t.Error(err)
-	}
+	next.end()
 }
 
 // nothingIn looks for temporary files of the server and for changes that were not to be applied.

@@ -146,9 +146,7 @@ func TestMetricsStdio(t *testing.T) {
 	if strings.Contains(page, "hunter2") || strings.Contains(page, "no-such-skill") || strings.Contains(page, "ran-ok") {
 		t.Errorf("the metrics hold what was said:\n%s", page)
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	recorded, sessions := recordedCounts(t, state)
 	if got := counts(t, page); got != recorded || got.Activations != 2 || got.Reads != 2 || got.Denials != 2 || sessions != 1 {
 		t.Errorf("metrics are %+v, the record of %d sessions has %+v", got, sessions, recorded)
@@ -291,9 +289,7 @@ func TestTraces(t *testing.T) {
 		p := serveWith(t, env, "--skills-root", tree(t, demoSkill()))
 		p.initialize()
 		p.toolWith("load_skill", map[string]any{"name": "demo"}, `{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}`)
-		if err := p.leave(); err != nil {
-			t.Fatal(err)
-		}
+		p.end()
 		return p
 	}
 	begin("OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL, "OTEL_EXPORTER_OTLP_HEADERS=x-key=hunter2")
@@ -345,7 +341,5 @@ func TestTracesSilentCollector(t *testing.T) {
 	for range 1100 { // more than two batches
 		p.tool("load_skill", map[string]any{"name": "demo"})
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -214,9 +213,9 @@ profiles:
 principals:
   alice: {profile: starter}
 `, root))
-	shown, err := exec.Command(binary, "config", "show", "--config", config).CombinedOutput()
-	if err != nil || !strings.Contains(string(shown), "activate: [notes]") {
-		t.Errorf("config show: %v\n%s", err, shown)
+	shown := skillsd(t, 0, "config", "show", "--config", config)
+	if !strings.Contains(shown, "activate: [notes]") {
+		t.Errorf("config show%s", shown)
 	}
 	const not = "skill_not_activated"
 	for _, row := range []struct{ name, args, token, meta, want, source string }{

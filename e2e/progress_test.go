@@ -36,9 +36,7 @@ func TestProgressShowsLastLine(t *testing.T) {
 			if !strings.Contains(line, `"`+tt.want+`"`) {
 				t.Errorf("%s lacks %q", line, tt.want)
 			}
-			if err := p.leave(); err != nil {
-				t.Error(err)
-			}
+			p.end()
 		})
 	}
 }

@@ -161,9 +161,7 @@ func TestSchemasHold(t *testing.T) {
 		result := p.toolWith(call.tool, call.args, "{"+meta+"}")
 		all.checkResult(t, call.tool, result)
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	dir := filepath.Join(state, "sessions", "run-of-the-test")
 	names := all.checkSession(t, dir)
 	for _, want := range []string{"skill-registry.json", "skill-activations.json", "skill-resource-reads.json", "skill-script-executions.json", "policy-trace.json",
@@ -236,9 +234,7 @@ func TestRunManifestMode(t *testing.T) {
 		if err := json.Unmarshal(text, &got); err != nil || got.CFC.Mode != tt.mode || got.CFC.ModeSource != tt.source || got.RunManifest.Present != (tt.args != nil) {
 			t.Errorf("%q %q: %s, %v", tt.args, tt.env, text, err)
 		}
-		if err := p.leave(); err != nil {
-			t.Error(err)
-		}
+		p.end()
 	}
 }
 

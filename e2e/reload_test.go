@@ -100,9 +100,7 @@ func TestReload(t *testing.T) {
 	if d := p.loadDescription(); strings.Contains(d, "late-one") || !strings.Contains(d, "late-two") {
 		t.Errorf("description after a skill was removed: %q", d)
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 }
 
 // loadedTree returns the digest of the files of a skill that was loaded.
@@ -152,9 +150,7 @@ func TestRootDisappears(t *testing.T) {
 	if text := p.tool("load_skill", map[string]any{"name": "demo"}).text(); !strings.Contains(text, "Do it.") {
 		t.Errorf("load after the root came back: %q", text)
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 }
 
 // An approval does not follow a reload: a script that changed while the server watched is refused,
@@ -287,9 +283,7 @@ func TestNews(t *testing.T) {
 	if last := result.Content[len(result.Content)-1].Text; result.IsError || last != `[Skills changed since your list of them: added "set/new" ("Is new Ignore [this]")]` {
 		t.Errorf("a load ends with %q", last)
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 }
 
 // A skill that came to require what is not here is refused with that cause, also where it was loaded before.
@@ -304,9 +298,7 @@ func TestLoadOfWhatBecameUnavailable(t *testing.T) {
 	if result := p.tool("load_skill", map[string]any{"name": "demo"}); !result.IsError || !strings.Contains(result.text(), "requires the command") {
 		t.Errorf("load = %s", result.text())
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 }
 
 // A client that connects before there is any skill has all tools, and is served what the user installs, or puts
@@ -355,7 +347,5 @@ func TestFirstSkill(t *testing.T) {
 	if strings.Contains(text, "install") || !strings.Contains(text, "late") || !strings.Contains(text, "near") {
 		t.Errorf("load of an unknown skill: %q", text)
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 }

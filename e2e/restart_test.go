@@ -34,9 +34,9 @@ func TestHandleSurvivesKill(t *testing.T) {
 		t.Errorf("after the restart: %s", got.text())
 	}
 	again.interrupt()
-	out, err := exec.Command(binary, "session", "list", "--json", "--state", first.state).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), `"parent"`) {
-		t.Errorf("session list: %v: %s", err, out)
+	out := skillsd(t, 0, "session", "list", "--json", "--state", first.state)
+	if !strings.Contains(out, `"parent"`) {
+		t.Errorf("session list%s", out)
 	}
 }
 

@@ -71,9 +71,7 @@ func TestConfigurationChanges(t *testing.T) {
 			t.Errorf("%s: %q; want %q, and a log with %s", step.name, got, step.want, step.log)
 		}
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 	out, err := skillsd("session", "show", "latest").CombinedOutput()
 	if n := strings.Count(string(out), "configuration changed: "); err != nil || n < 4 {
 		t.Errorf("the record has %d changes, %v:\n%s", n, err, out)

@@ -92,9 +92,7 @@ func TestWorkspace(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(workspace, ".git/hooks/post-commit")); err == nil && test.mode == ":staged" {
 				t.Error("a protected name was written")
 			}
-			if err := p.leave(); err != nil {
-				t.Errorf("exit: %v", err)
-			}
+			p.end()
 		})
 	}
 }
@@ -103,9 +101,7 @@ func TestWorkspace(t *testing.T) {
 func TestSessionListWithoutViews(t *testing.T) {
 	state := t.TempDir()
 	p := serve(t, "--state", state, "--no-default-roots", "--skills-root", tree(t, demoSkill())).loaded()
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	views, err := filepath.Glob(filepath.Join(state, "sessions", "*", "skill-activations.json"))
 	if err != nil || len(views) != 1 {
 		t.Fatalf("views %v, %v", views, err)
@@ -142,9 +138,7 @@ func TestWithheldOutput(t *testing.T) {
 		output.Stdout.ByteLength != nil || output.Stdout.EventID == "" || *output.ExitCode != 0 {
 		t.Errorf("in place of stdout: %s, %v", result.Meta["skillsd/result"], err)
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	show := exec.Command(binary, "session", "show", "latest", "--output", handle, "--state", p.state)
 	out, err := show.CombinedOutput()
 	if err != nil || string(out) != "ran-ok secret\n" {

@@ -117,9 +117,7 @@ func TestArchive(t *testing.T) {
 	if denied := p.script("other.sh"); !strings.Contains(denied.text(), `"script_not_allowlisted"`) {
 		t.Errorf("a script that is not allowlisted = %s", denied.text())
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
 		t.Errorf("beside the archive lie %v, %v", entries, err)
 	}
@@ -183,10 +181,7 @@ func TestArchivePrecedence(t *testing.T) {
 			for _, root := range test.roots {
 				args = append(args, "--skills-root", root)
 			}
-			out, err := exec.Command(binary, args...).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := stdoutOf(t, args...)
 			var rows []struct {
 				Path, Root string
 				Resources  []struct{ Path string }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -70,9 +69,7 @@ func TestLoadReadRun(t *testing.T) {
 			t.Errorf("%s %s: %s, want %s: %s %s", ask.tool, ask.path, got.text(), ask.code, ask.want, ask.remedy)
 		}
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit at EOF: %v", err)
-	}
+	p.end()
 }
 
 // A call that was cancelled right behind its request is not answered, and its script is dead.
@@ -87,9 +84,7 @@ func TestCancelKillsScript(t *testing.T) {
 	if line := p.receive(); !strings.Contains(line, `"id":999`) {
 		t.Errorf("a cancelled call was answered: %s", line)
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 	assertNoScripts(t)
 }
 
@@ -101,13 +96,11 @@ func TestClientLeavesMidCall(t *testing.T) {
 	p.send(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/sleep.sh"},"_meta":{"progressToken":"p"}}}`)
 	for !strings.Contains(p.receive(), `"running"`) {
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 	assertNoScripts(t)
-	out, err := exec.Command(binary, "session", "show", "latest", "--state", state).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "canceled") {
-		t.Errorf("the run is not recorded as canceled: %v\n%s", err, out)
+	out := skillsd(t, 0, "session", "show", "latest", "--state", state)
+	if !strings.Contains(out, "canceled") {
+		t.Errorf("the run is not recorded as canceled%s", out)
 	}
 	skillsd(t, 0, "session", "verify", "latest", "--state", state)
 }

@@ -71,9 +71,7 @@ func TestStormOfCancels(t *testing.T) {
 	for line := range strings.Lines(string(out)) {
 		pinged(line)
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 	assertNoScripts(t)
 }
 
@@ -201,9 +199,7 @@ func TestInitializeFloodStdio(t *testing.T) {
 	if after := residentMemory(t, p.cmd.Process.Pid); after > before+32<<20 {
 		t.Errorf("memory grew from %d to %d KiB", before>>10, after>>10)
 	}
-	if got := p.tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Errorf("load_skill afterwards: %s", got.text())
-	}
+	p.load()
 }
 
 // Ids come back byte for byte, on each transport and revision, with results and with errors.
@@ -263,9 +259,7 @@ func TestDuplicateIDs(t *testing.T) {
 		}
 	}
 	eventually(t, "the first requests of the ids run", func() bool { return scriptRuns(t) })
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 	assertNoScripts(t)
 
 	s := serveHTTP(t, demo(t, "ok.sh", "sleep.sh")...)

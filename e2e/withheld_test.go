@@ -153,9 +153,7 @@ func TestSecretsInCalls(t *testing.T) {
 				"--search", "always", "--prompt-slot-role", "direct-command", "--metrics", "127.0.0.1:0"))
 			said := tellSecrets(t, sayings(), p.exchange, modern)
 			_, page := scrape(t, "GET", p.logged(metricsAddr), "/metrics", "")
-			if err := p.leave(); err != nil {
-				t.Errorf("exit: %v", err)
-			}
+			p.end()
 			if part := shows(page); part != "" {
 				t.Errorf("the metrics show %q", part)
 			}
