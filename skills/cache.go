@@ -64,8 +64,8 @@ func (m mark) key(kind recordKind) []byte {
 	return key
 }
 
-// place returns a mark that identifies a directory regardless of its content.
-func (m mark) place() mark {
+// identity returns a mark that identifies a directory regardless of its content.
+func (m mark) identity() mark {
 	return mark{dev: m.dev, inode: m.inode, known: m.known, settled: m.settled}
 }
 
@@ -212,7 +212,7 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 			if sk := s.scanned[i]; !sk.broken {
 				known[2*i] = newRecord(ofSkill, sk.mark, sk.pack())
 				if listed := sk.state.listed.Load(); listed != nil {
-					known[2*i+1] = newRecord(ofIndex, listed.dirs[0].mark.place(), sk.packIndex(sk.indexed()))
+					known[2*i+1] = newRecord(ofIndex, listed.dirs[0].mark.identity(), sk.packIndex(sk.indexed()))
 				}
 			}
 		}
@@ -222,7 +222,7 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 		for i := range listings {
 			known = append(known, newRecord(ofListing, listings[i].mark, listings[i].pack()))
 			if !complete {
-				there[string(listings[i].mark.place().key(ofIndex))] = true
+				there[string(listings[i].mark.identity().key(ofIndex))] = true
 			}
 		}
 	}

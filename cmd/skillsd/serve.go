@@ -190,7 +190,7 @@ func newPageCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return page.Serve(ctx, page.Options{Records: records, Place: dir, State: state,
+			return page.Serve(ctx, page.Options{Records: records, Directory: dir, State: state,
 				AskLife: session.AskLife, Printed: a.printed, Updates: updates, Codes: codes,
 				User: userName(),
 				Show: func(link string) {
@@ -234,7 +234,7 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 		if a.agentShell() != "" { // its model could log in, and approve its own calls
 			codes = nil
 		}
-		return page.Serve(ctx, page.Options{Records: source.Records, Place: source.Place,
+		return page.Serve(ctx, page.Options{Records: source.Records, Directory: source.Directory,
 			State: source.State, AskLife: session.AskLife, Codes: codes, User: userName(),
 			Printed: func(ctx context.Context, words ...string) ([]byte, error) {
 				if words[0] == "doctor" {

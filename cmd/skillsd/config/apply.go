@@ -175,9 +175,9 @@ func (c *Configuration) Configure(flags Flags, env func(string) (string, bool)) 
 func (c *Configuration) set(option *Option, flag *pflag.Flag,
 	env func(string) (string, bool)) (Origin, error) {
 	at := Origin{Kind: FromDefault, Text: "default", Key: option.Key}
-	place, inFile := c.places[option.Key]
+	position, inFile := c.positions[option.Key]
 	if inFile {
-		at.Kind, at.Text = FromFile, c.File+":"+strconv.Itoa(place.Line)
+		at.Kind, at.Text = FromFile, c.File+":"+strconv.Itoa(position.Line)
 	}
 	if flag == nil {
 		return at, nil
