@@ -337,6 +337,7 @@ func TestWorkspaceFromClient(t *testing.T) {
 }
 
 func TestWorkspaceFromClientRefused(t *testing.T) {
+	t.Parallel()
 	state, root, workspace := t.TempDir(), tree(t, demoSkill()), t.TempDir()
 	p := serve(t, append([]string{"--state", state, "--release", "observed", "--workspace-from-client"}, allowRun(root, "ok.sh")...)...).loaded()
 	needSandbox(t, p)

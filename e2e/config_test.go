@@ -20,6 +20,7 @@ func configFile(t *testing.T, text string) string {
 // A configuration file alone makes the server: where it listens, who is let in, who is believed, what
 // each may see and run.
 func TestHTTPConfigured(t *testing.T) {
+	t.Parallel()
 	skills := demoSkill()
 	skills["other/SKILL.md"] = "---\nname: other\ndescription: Another one.\n---\nOther.\n"
 	config := configFile(t, fmt.Sprintf(`

@@ -72,6 +72,7 @@ func TestHTTPOneConversation(t *testing.T) {
 
 // With http.activation handle nothing is guessed.
 func TestHTTPOnlyHandles(t *testing.T) {
+	t.Parallel()
 	s := serveHTTP(t, append(demo(t, "ok.sh"), "--http-activation", "handle")...)
 	c := s.as("")
 	loaded := c.tool("load_skill", map[string]any{"name": "demo"})
@@ -102,6 +103,7 @@ func (c *caller) discover(name string) (int, string) {
 
 // Claude Code is not offered the revision in which it names no session.
 func TestHTTPOnlySessions(t *testing.T) {
+	t.Parallel()
 	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
 	c := s.as("")
 	if status, got := c.discover("claude-code"); status != http.StatusBadRequest ||

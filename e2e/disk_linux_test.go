@@ -96,6 +96,7 @@ func TestOutcomeOnAFullDisk(t *testing.T) {
 // A principal with more sessions than its quota is refused alone, and again has room when the operator deletes
 // old ones.
 func TestRecordsOfAPrincipalAreFull(t *testing.T) {
+	t.Parallel()
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	text := "principals: {bob: {record_sessions: 50}}\nsessions: {limits: {sessions: 2}}\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
@@ -136,6 +137,7 @@ func TestRecordsOfAPrincipalAreFull(t *testing.T) {
 
 // A server deletes by itself what is old, but nothing that is open.
 func TestServerCollects(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	root := tree(t, demoSkill())
 	serveIn := func(args ...string) *process {

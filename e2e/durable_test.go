@@ -228,6 +228,7 @@ func TestSessionBelongsToOneServer(t *testing.T) {
 
 // A server whose record is removed says so to every call, and runs nothing.
 func TestRecordRemovedUnderServer(t *testing.T) {
+	t.Parallel()
 	root, state := tree(t, demoSkill()), t.TempDir()
 	p := serve(t, append([]string{"--state", state, "--log-level", "error"}, allowRun(root, "ok.sh")...)...)
 	p.initialize()
@@ -258,6 +259,7 @@ func TestRecordRemovedUnderServer(t *testing.T) {
 
 // A last line that a crash cut short is dropped when the session goes on, and the record says so.
 func TestTornLineIsDropped(t *testing.T) {
+	t.Parallel()
 	root, state := tree(t, demoSkill()), t.TempDir()
 	args := []string{"--state", state, "--log-level", "error", "--skills-root", root}
 	p := serve(t, args...).loaded()

@@ -32,6 +32,7 @@ import (
 // asks nobody grants pages of other programs of the machine no more than every page. TestHTTPGuard of mcpserver/wire
 // has every verb and path of the addresses that are and are not allowed.
 func TestHTTPGuard(t *testing.T) {
+	t.Parallel()
 	const app, evil = "https://app.example.com", "http://evil.example.com"
 	root := tree(t, demoSkill())
 	s := serveHTTP(t, "--skills-root", root, "--auth-token-file", tokenFile(t, "alice"), "--allowed-origin", app,
@@ -117,6 +118,7 @@ func TestHTTPBodyBounds(t *testing.T) {
 
 // A line of 8 MiB is read, one byte more is answered with an error and costs no more.
 func TestStdioLineBounds(t *testing.T) {
+	t.Parallel()
 	p := serve(t, "--skills-root", tree(t, demoSkill()))
 	p.initialize()
 	const limit, frame = 8 << 20, `{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"%s"}}`
@@ -133,6 +135,7 @@ func TestStdioLineBounds(t *testing.T) {
 
 // Who asks too often is told when to come back; another principal is not.
 func TestHTTPRateLimit(t *testing.T) {
+	t.Parallel()
 	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--auth-token-file", tokenFile(t, "alice", "bob"),
 		"--rate-limit", "0.001")
 	for i, tt := range []struct {

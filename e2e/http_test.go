@@ -371,6 +371,7 @@ func TestHTTPManyClients(t *testing.T) {
 
 // The server refuses to be open to everyone by accident.
 func TestHTTPRefusesToStart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {

@@ -251,6 +251,7 @@ principals:
 
 // The policy snapshot of a narrowed session names what it sees, that of another session everything.
 func TestSnapshotOfNarrowed(t *testing.T) {
+	t.Parallel()
 	s := profileSite(t)
 	for _, who := range []struct {
 		token, meta string

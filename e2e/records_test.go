@@ -100,6 +100,7 @@ func (s schemas) checkSession(t *testing.T, dir string) (names []string) {
 }
 
 func TestSchemaCommand(t *testing.T) {
+	t.Parallel()
 	all := printed(t)
 	for _, name := range []string{"skill-registry", "skill-activations", "skill-resource-reads", "skill-script-executions", "policy-trace", "policy-snapshot",
 		"capabilities", "run-manifest", "session", "event", "observation-denied", "read-skill-resource-output", "run-skill-script-output", "records"} {
@@ -239,6 +240,7 @@ func TestRunManifestMode(t *testing.T) {
 }
 
 func TestRunManifestRefusedAtStart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"type": `{"type":"other"}`, "json": `{`, "slot": `{"promptSlot":{"role":"direct-command"}}`, "mode": `{"cfc":{"enforcementMode":"off"}}`, "large": strings.Repeat(" ", 2<<20)} {
 		given := filepath.Join(dir, name)

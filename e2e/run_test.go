@@ -99,6 +99,7 @@ func TestWorkspace(t *testing.T) {
 
 // The list of sessions has the skills of one whose server was killed before it wrote its views, as Codex does.
 func TestSessionListWithoutViews(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	p := serve(t, "--state", state, "--no-default-roots", "--skills-root", tree(t, demoSkill())).loaded()
 	p.end()
@@ -155,6 +156,7 @@ func TestWithheldOutput(t *testing.T) {
 
 // Without a backend the server starts, lists, loads and reads, and refuses to run.
 func TestNoSandbox(t *testing.T) {
+	t.Parallel()
 	p := serve(t, append(demo(t, "ok.sh"), "--sandbox", "seatbelt")...).loaded()
 	result := p.script("ok.sh")
 	if !result.IsError || !strings.Contains(result.text(), `"sandbox_unavailable"`) || strings.Contains(result.text(), "ran-ok") {
@@ -164,6 +166,7 @@ func TestNoSandbox(t *testing.T) {
 
 // When the record cannot grow any more, nothing is shown and nothing runs.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("missing capability: bash, for its ulimit")
 	}

@@ -172,6 +172,7 @@ func peakMemory(t testing.TB, pid int) int64 {
 
 // SIGTERM, or a terminal that is closed, ends the server as EOF does.
 func TestSignals(t *testing.T) {
+	t.Parallel()
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		p := serve(t, "--skills-root", tree(t, demoSkill()))
 		p.initialize()
@@ -186,6 +187,7 @@ func TestSignals(t *testing.T) {
 
 // A skill that hides itself from models is read by URI once the operator preloads it, and stays out of lists.
 func TestPreloadedHiddenSkill(t *testing.T) {
+	t.Parallel()
 	root := tree(t, map[string]string{"shy/SKILL.md": "---\nname: shy\ndescription: Shy.\ndisable-model-invocation: true\n---\nWords.\n", "open/SKILL.md": "---\nname: open\ndescription: Open.\n---\n"})
 	for _, preload := range []bool{false, true} {
 		args := []string{"--skills-root", root}
@@ -214,6 +216,7 @@ func TestPreloadedHiddenSkill(t *testing.T) {
 
 // The files of a skill are read as resources by URI, in both eras; a changed file is not.
 func TestResources(t *testing.T) {
+	t.Parallel()
 	root := tree(t, demoSkill())
 	p := serve(t, "--skills-root", root)
 	p.initialize()
@@ -259,6 +262,7 @@ func TestResources(t *testing.T) {
 // What changed after it was loaded does not run.
 // A model that calls run_skill_script of a server that offers no scripts gets a denial, which is recorded.
 func TestToolNotOffered(t *testing.T) {
+	t.Parallel()
 	p := serve(t, "--skills-root", "builtin="+tree(t, demoSkill()))
 	p.initialize()
 	got := p.script("ok.sh")
@@ -279,6 +283,7 @@ func TestToolNotOffered(t *testing.T) {
 }
 
 func TestDriftIsRefused(t *testing.T) {
+	t.Parallel()
 	root := tree(t, demoSkill())
 	p := serve(t, allowRun(root, "ok.sh")...).loaded()
 	if err := os.WriteFile(filepath.Join(root, "demo/references/notes.md"), []byte("evil\n"), 0o644); err != nil {
@@ -301,6 +306,7 @@ func TestDriftIsRefused(t *testing.T) {
 // In enforce-strict a read needs evidence too: a tool answers with the denial, a method with an
 // error that carries it. The evidence may come with the call.
 func TestStrictReads(t *testing.T) {
+	t.Parallel()
 	p := serve(t, "--skills-root", tree(t, demoSkill()), "--cfc-enforcement-mode", "enforce-strict")
 	p.initialize()
 	if denied := p.tool("load_skill", map[string]any{"name": "demo"}); !denied.IsError || !strings.Contains(denied.text(), `"ruleId":"cfc_enforce_strict_requires_direct_command"`) {

@@ -204,6 +204,7 @@ func TestInitializeFloodStdio(t *testing.T) {
 
 // Ids come back byte for byte, on each transport and revision, with results and with errors.
 func TestRequestIDs(t *testing.T) {
+	t.Parallel()
 	root := tree(t, demoSkill())
 	p, s := serve(t, "--skills-root", root), serveHTTP(t, "--skills-root", root)
 	p.initialize()
