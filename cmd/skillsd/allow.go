@@ -221,6 +221,11 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 			report.Printable(err.Error()))
 	}
 	facts.Imports = found.Rows()
+	if found != nil {
+		if err := facts.AddFiles(ctx, sk, found.Files); err != nil {
+			return err
+		}
+	}
 	if len(known.Network) > 0 {
 		if in, err := o.app.Interpreters().Find(ctx, facts.Runtime); err == nil && in != nil {
 			facts.Unreached = script.NoProxy(script.Runtime(facts.Runtime), in.Version)
@@ -269,8 +274,12 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		o.app.printf("allowed %s@%s, with any other files of its skill\n", serve.ScriptName(entry),
 			short(facts.Digest))
 	} else {
-		o.app.printf("allowed %s@%s, with the other files of its skill as they are\n",
-			serve.ScriptName(entry), short(facts.Digest))
+		files := ""
+		if len(facts.Files) > 0 {
+			files = ", among them " + strings.Join(facts.Files, ", ")
+		}
+		o.app.printf("allowed %s@%s, with the other files of its skill as they are%s\n",
+			serve.ScriptName(entry), short(facts.Digest), report.Printable(files))
 	}
 	o.app.notef("skillsd: note: written to %s\n"+
 		"skillsd: note: servers with this configuration apply it at once",
