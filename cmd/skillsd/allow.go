@@ -118,11 +118,11 @@ func (a *app) notTampered(ctx context.Context, sk *skills.Skill) error {
 	if err != nil {
 		return installing.Failure(err)
 	}
-	if !installing.Tampered(ctx, sk, lock, state) {
+	if !serve.Tampered(ctx, sk, lock, state) {
 		return nil
 	}
-	return exit.Errorf(exit.Failure, installing.TamperedHint, "no script of %s can be allowed: %s",
-		report.Printable(sk.Path), installing.TamperedText)
+	return exit.Errorf(exit.Failure, serve.TamperedHint, "no script of %s can be allowed: %s",
+		report.Printable(sk.Path), serve.TamperedText)
 }
 
 // howOften asks how often to ask before the script runs; an empty answer changes nothing.
@@ -366,7 +366,7 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 		row := serve.AllowState(ctx, snapshot, entry)
 		if sk := snapshot.Skill(entry.Skill); sk != nil && row.State != serve.StateAllowed {
 			if o.app.notTampered(ctx, sk) != nil {
-				row.Detail, row.Hint = installing.TamperedText, installing.TamperedHint
+				row.Detail, row.Hint = serve.TamperedText, serve.TamperedHint
 			}
 		}
 		if row.State == serve.StateAllowed && verdicts.Unreleased(entry) {
