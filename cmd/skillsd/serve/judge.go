@@ -166,7 +166,7 @@ type pinWarner struct {
 	serve    *Options
 	tampered func(ctx context.Context, sk *skills.Skill) bool
 	logger   *slog.Logger
-	warned map[string]bool // scripts that had changed at the last comparison
+	warned   map[string]bool // scripts that had changed at the last comparison
 }
 
 // warn compares the entries with a snapshot. It must not be called concurrently.
