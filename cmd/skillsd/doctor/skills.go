@@ -122,6 +122,7 @@ func checkRoots(snapshot *skills.Snapshot, conventional bool) []Check {
 			fact += fmt.Sprintf(", %d withheld", n)
 		}
 		c := ok("roots", fact)
+		c.skills = served[root] + withheld[root]
 		others := look.Root(root, all, true)
 		if others != "" && root.Tier == skills.LeastTrusted() {
 			c.Fact += "; others can change them: " + others
@@ -150,7 +151,7 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 		if row.Severity != skills.Info {
 			place := report.PlaceAt(row.Path, row.Line)
 			c := warn("skill", report.ProblemLine(place, string(row.Code), row.Detail, ""), row.Fix)
-			c.remark = true
+			c.remark, c.file = true, row.Path
 			checks = append(checks, c)
 		}
 	}
