@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/skillsd/skillsd/mcpserver/session/artifact"
+	"github.com/skillsd/skillsd/mcpserver/session"
 )
 
 // A library of clients sends the variables of a template as arguments; only prompts/get reads arguments.
@@ -25,7 +25,7 @@ func TestArgumentsOfAResource(t *testing.T) {
 
 func TestArtifactResources(t *testing.T) {
 	p := newProbe(t, map[string]string{"demo/SKILL.md": "---\nname: demo\ndescription: For tests.\n---\nDo it.\n"}, probeOptions{})
-	uri := artifact.Base + "skill-activations.json"
+	uri := session.ArtifactBase + "skill-activations.json"
 	for era, notFound := range map[string]int{legacy: -32002, modern: -32602} {
 		_, failure := p.ask(era, methodReadResource, object{"uri": uri})
 		if failure == nil || failure.Code != notFound || !strings.Contains(failure.Message, "no resource") {
@@ -37,7 +37,7 @@ func TestArtifactResources(t *testing.T) {
 	var list struct{ Resources []struct{ URI string } }
 	p.must(legacy, methodListResources, object{}, &list)
 	for _, resource := range list.Resources {
-		if artifact.Is(resource.URI) {
+		if session.IsArtifact(resource.URI) {
 			t.Errorf("%s is listed: lists must not change because of calls", resource.URI)
 		}
 	}
@@ -73,7 +73,7 @@ func TestArtifactResources(t *testing.T) {
 			if !slices.Equal(completion.Completion.Values, []string{"skill-registry.json", "skill-resource-reads.json"}) {
 				t.Errorf("completion = %v", completion)
 			}
-			if _, failure := p.ask(era, methodReadResource, object{"uri": artifact.Base + "lock"}); failure == nil {
+			if _, failure := p.ask(era, methodReadResource, object{"uri": session.ArtifactBase + "lock"}); failure == nil {
 				t.Error("the lock is shown")
 			}
 		})

@@ -10,7 +10,6 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/recorder"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -70,7 +69,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		call.Conversation = conversationOf(meta)
 	}
 	call.Forwarded = wire.IsForwarded(ctx)
-	call.Records, _ = ctx.Value(recorderKey{}).(*recorder.Recorder)
+	call.Records, _ = ctx.Value(recorderKey{}).(*session.Recorder)
 	for _, key := range []string{metaSession, metaParent} {
 		// With its name dropped, a child would act in the session of the process, with all of its rights.
 		if value, ok := meta[key]; ok && firstText(value) == "" {

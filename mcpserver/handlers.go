@@ -203,6 +203,27 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 		stop = s.reportProgress(tasks.FromContext(ctx).Request(ctx), &call)
 	}
 	call.Progress = tasks.FromContext(ctx).Progress(call.Progress)
+	result, err := s.runAsked(ctx, ses, runRequest(ctx, call, args, invalid, answered))
+	stop()
+	if question, asks := errors.AsType[*session.Question](err); asks {
+		// The result is the question itself (SEP-2322), and the client calls again with the answer.
+		form := &mcp.CallToolResult{}
+		form.ResultType, form.RequestState = mcp.ResultTypeInputRequired, question.State
+		form.InputRequests = mcp.InputRequests{
+			askApproval: mcp.NewElicitationInputRequest(elicitation(ctx, question))}
+		return answer{asks: form}, nil
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{text: s.ranText(&call, args, result), output: result.Output, blocks: outBlocks(result),
+		failed: result.Outcome != "exited" && !result.Opaque}, nil
+}
+
+// runRequest returns the run that the arguments of a call request; invalid is why they were rejected, or nil.
+func runRequest(
+	ctx context.Context, call session.Call, args RunArgs, invalid *session.Error, answered *session.Answer,
+) session.RunRequest {
 	run := session.RunRequest{
 		Call: call, Skill: args.Skill, Path: args.Path, Args: args.Args, Cwd: args.Cwd,
 		Invalid: invalid, CanAsk: canAsk(ctx), Fields: asksWithFields(ctx), Answer: answered,
@@ -214,41 +235,39 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	if args.Stdin != nil {
 		run.Stdin = []byte(*args.Stdin)
 	}
+	return run
+}
+
+// runAsked runs a script, and asks the client for its user's approval while the call waits, if that is how
+// its revision asks. On 2026-07-28 it returns the question as its error.
+func (s *Server) runAsked(
+	ctx context.Context, ses *session.Session, run session.RunRequest,
+) (*session.RunResult, error) {
 	result, err := ses.RunScript(ctx, run)
 	if s.awaited(ctx, run, err) {
 		result, err = ses.RunScript(ctx, run)
 	}
-	// A client of an older revision is asked while its call waits. On 2026-07-28 the question is the result,
-	// and the client calls again with the answer.
 	question, asks := errors.AsType[*session.Question](err)
-	if asks && !wire.ClientOf(ctx).Modern {
-		run.Answer = s.elicit(ctx, question)
-		result, err = ses.RunScript(ctx, run)
+	if !asks || wire.ClientOf(ctx).Modern {
+		return result, err
 	}
-	stop()
-	// Without an answer the result is the question itself (SEP-2322), and the client calls again.
-	if asks && run.Answer == nil {
-		form := &mcp.CallToolResult{}
-		form.ResultType, form.RequestState = mcp.ResultTypeInputRequired, question.State
-		form.InputRequests = mcp.InputRequests{
-			askApproval: mcp.NewElicitationInputRequest(elicitation(ctx, question))}
-		return answer{asks: form}, nil
-	}
-	if err != nil {
-		return answer{}, err
-	}
+	run.Answer = s.elicit(ctx, question)
+	return ses.RunScript(ctx, run)
+}
+
+// ranText returns the text of a run for the model, with what the call got wrong after the first line.
+func (s *Server) ranText(call *session.Call, args RunArgs, result *session.RunResult) string {
 	text := renderRun(result)
-	line := s.unseen(&call, args, result)
+	line := s.unseen(call, args, result)
 	if x := result.Output.Skillsd; x != nil && result.Outcome == "timeout" && !result.Opaque &&
 		args.TimeoutMs != nil && *args.TimeoutMs > x.Limits.TimeoutMS {
 		line += fmt.Sprintf("The entry of this script allows timeoutMs of %d at most.\n", x.Limits.TimeoutMS)
 	}
-	if line != "" {
-		first, rest, _ := strings.Cut(text, "\n")
-		text = first + "\n" + line + rest
+	if line == "" {
+		return text
 	}
-	return answer{text: text, output: result.Output, blocks: outBlocks(result),
-		failed: result.Outcome != "exited" && !result.Opaque}, nil
+	first, rest, _ := strings.Cut(text, "\n")
+	return first + "\n" + line + rest
 }
 
 // awaited waits until the user has approved a refused run outside of the client, or can no longer do so, and

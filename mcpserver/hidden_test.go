@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/mark3labs/mcp-go/mcp"
 
-	"github.com/skillsd/skillsd/mcpserver/session/artifact"
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -98,7 +98,7 @@ func TestHiddenSkill(t *testing.T) {
 				}
 				for _, file := range []string{"skill-registry.json", "policy-snapshot.json"} {
 					var content struct{ Contents []struct{ Text string } }
-					p.must(era, methodReadResource, object{"uri": artifact.Base + file}, &content)
+					p.must(era, methodReadResource, object{"uri": session.ArtifactBase + file}, &content)
 					for _, word := range []string{"pdf", "shy", "inner"} {
 						if got := content.Contents[0].Text; strings.Contains(got, word) != slices.Contains(words, word) {
 							t.Errorf("that %s names %s is wrong: %s", file, word, got)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/lmittmann/tint"
 
-	"github.com/skillsd/skillsd/mcpserver/session/recorder"
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
@@ -37,7 +37,7 @@ func (s *Server) recording(
 	if !asked && firstText(meta[metaRunID]) == "" {
 		return ctx, func() *cfharness.CallRecords { return nil }
 	}
-	recorder := &recorder.Recorder{Brief: !asked}
+	recorder := &session.Recorder{Brief: !asked}
 	return context.WithValue(ctx, recorderKey{}, recorder), func() *cfharness.CallRecords {
 		_, remote := principalOf(ctx)
 		records, err := recorder.Records(remote)

@@ -20,7 +20,6 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/mcpserver/session"
-	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -118,7 +117,7 @@ func renderClaims(sk *skills.Skill) string {
 		{"when_to_use", front.WhenToUse}, {"compatibility", front.Compatibility},
 	} {
 		if field.text != "" {
-			line := oneLine(string(streams.Cut([]byte(field.text), maxClaim)))
+			line := oneLine(string(session.CutText([]byte(field.text), maxClaim)))
 			claims += field.name + ": " + strings.TrimSpace(line) + "\n"
 		}
 	}
@@ -135,7 +134,7 @@ func renderBody(l *session.Loaded, room int) string {
 		return withNewline(string(body))
 	}
 	outline := outlineOf(body, l.BodyOffset, room/4)
-	cut := streams.Cut(body, room-utf8.RuneCountInString(outline))
+	cut := session.CutText(body, room-utf8.RuneCountInString(outline))
 	first := l.BodyOffset
 	next := first + int64(len(cut))
 	more := fmt.Sprintf("read_skill_resource {skill: %q, path: %q, offset: %d}",
@@ -288,7 +287,7 @@ func renderIndex(files []skills.Resource, m marks) string {
 	}
 	if utf8.RuneCountInString(list) > room {
 		const rest = "…: read_skill_resource with the path . lists all\n"
-		list = string(streams.Cut([]byte(list), room-len(rest)))
+		list = string(session.CutText([]byte(list), room-len(rest)))
 		list = list[:strings.LastIndexByte(list, '\n')+1] + rest
 	}
 	return guide + list + m.rest
@@ -363,7 +362,7 @@ func (in folders) list(dir string, open map[string]bool, m marks) string {
 func renderList(list string, offset, most int64) string {
 	size := int64(len(list))
 	offset = int64(strings.LastIndexByte(list[:min(offset, size)], '\n') + 1)
-	part := string(streams.Cut([]byte(list[offset:][:min(most, size-offset)]), maxRead))
+	part := string(session.CutText([]byte(list[offset:][:min(most, size-offset)]), maxRead))
 	part = part[:strings.LastIndexByte(part, '\n')+1]
 	switch end := offset + int64(len(part)); {
 	case end == size && part != "":
@@ -430,7 +429,7 @@ func renderRead(r *session.ReadResult) string {
 		b.WriteString("]\n")
 		return b.String()
 	}
-	data := streams.Cut(r.Data, maxRead)
+	data := session.CutText(r.Data, maxRead)
 	switch {
 	case len(data) > 0 || r.Size == 0:
 		b.Write(data)

@@ -9,7 +9,6 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
-	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
@@ -115,7 +114,7 @@ func (s *Server) readResource(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if artifact.Is(r.URI) {
+	if session.IsArtifact(r.URI) {
 		artifact, err := s.cfg.Sessions.ReadArtifact(ctx, call, r.URI)
 		if err != nil {
 			passOn(ctx, err)

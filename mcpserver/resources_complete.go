@@ -8,7 +8,6 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
-	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 )
@@ -26,7 +25,7 @@ const (
 
 // The template of a session's own artifacts, and its variable: the name of a file of the session.
 const (
-	artifactTemplateURI = artifact.Base + "{+name}"
+	artifactTemplateURI = session.ArtifactBase + "{+name}"
 	artifactVariable    = "name"
 )
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
-	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
@@ -162,10 +161,10 @@ func (s *Session) loadOutput(l *Loaded, output string) cfharness.LoadOutput {
 // context itself. If they do not fit into a message, the program finds them in the skill's resources and in
 // skill-registry.json.
 func (l *Loaded) describe() {
-	if text := string(l.file); !l.Omitted && streams.Fits(text) {
+	if text := string(l.file); !l.Omitted && fitsMessage(text) {
 		l.Output.Content = &text
 	}
-	if resources := snapshot.Resources(l.Skill, l.Index); streams.Fits(resources) {
+	if resources := snapshot.Resources(l.Skill, l.Index); fitsMessage(resources) {
 		l.Output.Resources = resources
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/mcpserver/admit"
-	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -51,11 +50,11 @@ var (
 // refusals are recorded: a record must not grow when it is read.
 //
 // Errors: *Denied, *Error.
-func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*artifact.Part, error) {
-	name, ok := artifact.Parse(uri)
+func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*ArtifactPart, error) {
+	name, ok := ParseArtifact(uri)
 	if !ok {
 		// Parsing may have cut a secret in two, so the whole URI is redacted and parsed again.
-		name, _ = artifact.Parse(s.Secrets().Text(uri))
+		name, _ = ParseArtifact(s.Secrets().Text(uri))
 		return nil, noArtifact(name, nil)
 	}
 	call.Handle = cmp.Or(name.Handle, call.Handle)
@@ -166,7 +165,7 @@ func (s *Session) release(r *run, answer *RunResult) bool {
 	}
 	for _, out := range answer.Out {
 		if out.Withheld == "" {
-			files = append(files, strings.TrimPrefix(out.URI, artifact.Base))
+			files = append(files, strings.TrimPrefix(out.URI, ArtifactBase))
 		}
 	}
 	s.mu.Lock()
@@ -226,6 +225,6 @@ func (s *Session) viewer(remote bool) *cfharness.Viewer {
 	}
 }
 
-func noArtifact(name artifact.Name, err error) *Error {
-	return fault.ArtifactUnknown.Because(err, "{uri}", strconv.Quote(artifact.Base+policy.Clip(name.File)))
+func noArtifact(name ArtifactName, err error) *Error {
+	return fault.ArtifactUnknown.Because(err, "{uri}", strconv.Quote(ArtifactBase+policy.Clip(name.File)))
 }

@@ -14,20 +14,19 @@ import (
 
 	godigest "github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // shown reads an artifact of the session a call belongs to, whole.
-func (b *bench) shown(call Call, name string) (*artifact.Part, error) {
+func (b *bench) shown(call Call, name string) (*ArtifactPart, error) {
 	b.t.Helper()
 	call.Method = "resources/read"
 	ctx, cancel := context.WithCancel(b.t.Context())
 	defer cancel()
-	var whole *artifact.Part
-	for uri := artifact.Base + name; uri != ""; {
+	var whole *ArtifactPart
+	for uri := ArtifactBase + name; uri != ""; {
 		a, err := b.ReadArtifact(ctx, call, uri)
 		if err != nil {
 			return nil, err
@@ -273,7 +272,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	call.Method = "resources/read"
-	if _, err := b.ReadArtifact(ctx, call, artifact.Base+"session.json"); err != nil {
+	if _, err := b.ReadArtifact(ctx, call, ArtifactBase+"session.json"); err != nil {
 		t.Fatal(err)
 	}
 	if !b.inUse(byProtocol) {
@@ -315,7 +314,7 @@ func TestArtifactParts(t *testing.T) {
 	call := Call{Principal: local}
 	for stream, want := range map[string][]byte{"stdout": text, "out-0": b.runner.result.Out[0].Data} {
 		name := provenance.OutputName(result.Output.OutputID, stream)
-		first, err := b.ReadArtifact(t.Context(), Call{Principal: local, Method: "resources/read"}, artifact.Base+name)
+		first, err := b.ReadArtifact(t.Context(), Call{Principal: local, Method: "resources/read"}, ArtifactBase+name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -326,7 +325,7 @@ func TestArtifactParts(t *testing.T) {
 			t.Errorf("%s: the parts make %d bytes, want %d", stream, len(got), len(want))
 		}
 	}
-	past, err := b.ReadArtifact(t.Context(), Call{Principal: local, Method: "resources/read"}, artifact.Base+"session.json?offset=9999999")
+	past, err := b.ReadArtifact(t.Context(), Call{Principal: local, Method: "resources/read"}, ArtifactBase+"session.json?offset=9999999")
 	if err != nil || len(past.Data) != 0 || past.Next != "" {
 		t.Errorf("behind the end: %+v, %v", past, err)
 	}
@@ -341,7 +340,7 @@ func TestArtifactAwaitsRegistry(t *testing.T) {
 	read := func(ctx context.Context) chan error {
 		done := make(chan error, 1)
 		go func() {
-			_, err := b.ReadArtifact(ctx, Call{Principal: local, Method: "resources/read"}, artifact.Base+provenance.RegistryFile)
+			_, err := b.ReadArtifact(ctx, Call{Principal: local, Method: "resources/read"}, ArtifactBase+provenance.RegistryFile)
 			done <- err
 		}()
 		return done
@@ -377,7 +376,7 @@ func TestArtifactsAreSharedFairly(t *testing.T) {
 		}
 	}
 	read := func(principal string) error {
-		_, err := b.ReadArtifact(t.Context(), Call{Principal: policy.Principal{Name: principal, Evidence: true}, Method: "resources/read"}, artifact.Base+"session.json")
+		_, err := b.ReadArtifact(t.Context(), Call{Principal: policy.Principal{Name: principal, Evidence: true}, Method: "resources/read"}, ArtifactBase+"session.json")
 		return err
 	}
 	if err := read("greedy"); code(err) != "server_busy" {
@@ -412,20 +411,20 @@ func TestArtifactsWithoutRecord(t *testing.T) {
 }
 
 func FuzzArtifactURI(f *testing.F) {
-	for _, seed := range []string{artifact.Base + "session.json", artifact.Base + "outputs/a.stdout?offset=3", artifact.Base + "../x", "skillsd://", artifact.Base + "?offset=9223372036854775808"} {
+	for _, seed := range []string{ArtifactBase + "session.json", ArtifactBase + "outputs/a.stdout?offset=3", ArtifactBase + "../x", "skillsd://", ArtifactBase + "?offset=9223372036854775808"} {
 		f.Add(seed)
 	}
 	ses := &Session{released: map[string][]string{"a": {"outputs/a.stdout"}}}
-	f.Add(artifact.Base + "session.json?activation=H&offset=1")
+	f.Add(ArtifactBase + "session.json?activation=H&offset=1")
 	f.Fuzz(func(t *testing.T, uri string) {
-		name, ok := artifact.Parse(uri)
+		name, ok := ParseArtifact(uri)
 		if !ok {
 			return
 		}
-		if name.Offset < 0 || !strings.HasPrefix(uri, artifact.Base+name.File) {
+		if name.Offset < 0 || !strings.HasPrefix(uri, ArtifactBase+name.File) {
 			t.Errorf("artifact.Parse(%q) = %+v", uri, name)
 		}
-		if again, ok := artifact.Parse(name.From(name.Offset)); !ok || again != name {
+		if again, ok := ParseArtifact(name.From(name.Offset)); !ok || again != name {
 			t.Errorf("artifact.Parse(%q) = %+v, want %+v", name.From(name.Offset), again, name)
 		}
 		known := slices.Concat(sharedArtifacts, localArtifacts, []string{"outputs/a.stdout"})

@@ -16,7 +16,6 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
-	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -315,7 +314,7 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	}
 	ses.makeCache(r, result)
 	done.Withheld, done.Recounted = secrets.Result(r.secrets, result, r.cmd.given)
-	out, sum := streams.FromSandbox(&result.Stdout), streams.FromSandbox(&result.Stderr)
+	out, sum := streamOf(&result.Stdout), streamOf(&result.Stderr)
 	done.Record = *r.extension(result, &RunResult{Stdout: out, Stderr: sum}, done.Recounted, ending{})
 	done.Record.Worker, done.Record.WorkerRules = done.Name, done.Rules
 	done.Result, done.Release = result, r.grant.Release

@@ -72,8 +72,8 @@ func (c *command) close() {
 	}
 }
 
-// command makes the command of a run: interpreter, environment variables and secrets, workspace, then what
-// the target of the run needs.
+// command makes the command of a run: interpreter and packages, secrets, workspace, then what the target of
+// the run needs.
 //
 // Errors: *Error.
 func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, err error) {
@@ -84,6 +84,53 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 		return nil, err
 	}
 	info := *r.script.file.Program()
+	c := &command{secrets: r.secrets}
+	c.Stdin, c.Limits = r.in.Stdin, s.limits(r.rules.Limits, r.in.Timeout, r.grant.Entry)
+	defer func() {
+		if err != nil { // the caller closes only a command that it gets
+			c.close()
+		}
+	}()
+	c.Interpreter, err = s.interpreter(ctx, r, info)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.givePackages(ctx, r, c); err != nil {
+		return nil, err
+	}
+	env, secrets, err := s.giveSecrets(r, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.giveWorkspace(ctx, r, c); err != nil {
+		return nil, err
+	}
+	c.Tree, err = r.tree.Open()
+	if err != nil {
+		return nil, fault.Internal(err)
+	}
+	if r.grant.Target == policy.TargetHost {
+		err = s.onHost(r, c, info, secrets)
+	} else {
+		err = s.inSandbox(ctx, r, c, info)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.added = append(c.added, env...)
+	c.Env = slices.Concat(c.Env, info.Runtime.Interpreter().Vars, c.added)
+	named := func(argv []string) []string {
+		return c.secrets.Texts(slices.Concat([]string{string(info.Runtime)}, argv[1:]))
+	}
+	c.argv, c.ran = named(c.argv), named(c.Argv)
+	c.cwd = c.secrets.Text(policy.Clip(shownCwd(r, c)))
+	return c, nil
+}
+
+// interpreter returns the program that runs a script: of the machine, or of the entry's environment.
+//
+// Errors: *Error.
+func (s *Session) interpreter(ctx context.Context, r *run, info script.Info) (*sandbox.Interpreter, error) {
 	find := s.cfg.Interpreter
 	if r.grant.Target == policy.TargetHost && s.cfg.HostInterpreter != nil {
 		find = func(ctx context.Context, name string) (*sandbox.Interpreter, error) {
@@ -101,85 +148,85 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 	if err != nil || interpreter == nil {
 		return nil, fault.InterpreterNotFound.Because(err, "{runtime}", string(info.Runtime))
 	}
-	c := &command{secrets: r.secrets}
-	c.Interpreter, c.Limits = interpreter, s.limits(r.rules.Limits, r.in.Timeout, r.grant.Entry)
-	defer func() {
-		if err != nil { // the caller closes only a command that it gets
-			c.close()
-		}
-	}()
-	if name := r.grant.Entry.Environment; name != "" {
-		c.packages, err = r.rules.Environments.Give(ctx, name, systemPath, interpreter)
-		if err != nil {
-			return nil, fault.OfEnvironment(err)
-		}
-		c.Interpreter, c.Packages, c.Root = c.packages.Interpreter, c.packages.Mounts, c.packages.Root
+	return interpreter, nil
+}
+
+// givePackages gives a command the packages of its entry's environment, checked; without one it does nothing.
+//
+// Errors: *Error.
+func (s *Session) givePackages(ctx context.Context, r *run, c *command) error {
+	name := r.grant.Entry.Environment
+	if name == "" {
+		return nil
 	}
-	env, secrets, err := s.declared(&r.rules.Rules).Variables(r.grant.Entry)
+	given, err := r.rules.Environments.Give(ctx, name, systemPath, c.Interpreter)
+	if err != nil {
+		return fault.OfEnvironment(err)
+	}
+	c.packages = given
+	c.Interpreter, c.Packages, c.Root = given.Interpreter, given.Mounts, given.Root
+	return nil
+}
+
+// giveSecrets returns the variables that the entry of a run passes on, and the values of its secrets, which
+// the command's redactor removes from then on.
+//
+// Errors: *Error.
+func (s *Session) giveSecrets(r *run, c *command) (env []string, secrets map[string]string, err error) {
+	env, secrets, err = s.declared(&r.rules.Rules).Variables(r.grant.Entry)
 	c.given = len(secrets) > 0
 	if err == nil && c.given {
 		c.secrets, err = s.redactorWith(secrets)
 	}
 	if err != nil {
 		what, _, _ := strings.Cut(err.Error(), ": ") // the cause after the colon may contain a path
-		return nil, fault.EnvDenied.Because(err, "{what}", what)
+		return nil, nil, fault.EnvDenied.Because(err, "{what}", what)
 	}
-	if r.grant.Entry.Workspace != string(sandbox.WorkspaceNone) {
-		c.Workspace = s.cfg.Workspace
-		if s.clientNames(r.rules, r.call) {
-			c.Workspace, err = r.rules.ClientWorkspace(r.call.Workspace)
-			if err != nil {
-				return nil, fault.WorkspaceDenied.Because(err)
-			}
-			c.named = true
+	return env, secrets, nil
+}
+
+// giveWorkspace gives a command the workspace of its call, in the mode that its entry allows.
+//
+// Errors: *Error.
+func (s *Session) giveWorkspace(ctx context.Context, r *run, c *command) error {
+	if r.grant.Entry.Workspace == string(sandbox.WorkspaceNone) {
+		return nil
+	}
+	c.Workspace = s.cfg.Workspace
+	if s.clientNames(r.rules, r.call) {
+		opened, err := r.rules.ClientWorkspace(r.call.Workspace)
+		if err != nil {
+			return fault.WorkspaceDenied.Because(err)
 		}
-		c.Workspace.Mode = narrower(c.Workspace.Mode, r.grant.Entry)
-		if c.secrets != nil {
-			// A staged file that contains a secret must not reach the client's directory.
-			c.Workspace.Withhold = c.secrets.Contains
-		}
-		if c.Workspace.Mode == sandbox.WorkspaceStaged {
-			c.keeper = s.keeperOf(ctx, r, filepath.Clean(c.Workspace.Dir.Name()))
-		}
-		if c.keeper != nil {
-			c.Workspace.Keeper = c.keeper
-		}
+		c.Workspace, c.named = opened, true
 	}
-	c.Tree, err = r.tree.Open()
-	if err != nil {
-		return nil, fault.Internal(err)
+	c.Workspace.Mode = narrower(c.Workspace.Mode, r.grant.Entry)
+	if c.secrets != nil {
+		// A staged file that contains a secret must not reach the client's directory.
+		c.Workspace.Withhold = c.secrets.Contains
 	}
-	c.Stdin = r.in.Stdin
-	if r.grant.Target == policy.TargetHost {
-		err = s.onHost(r, c, info, secrets)
-	} else {
-		err = s.inSandbox(ctx, r, c, info)
+	if c.Workspace.Mode == sandbox.WorkspaceStaged {
+		c.keeper = s.keeperOf(ctx, r, filepath.Clean(c.Workspace.Dir.Name()))
 	}
-	if err != nil {
-		return nil, err
+	if c.keeper != nil { // a nil *keeper in the interface would be a Keeper
+		c.Workspace.Keeper = c.keeper
 	}
-	c.Env = append(c.Env, info.Runtime.Interpreter().Vars...)
-	c.added = append(c.added, env...)
-	c.Env = append(c.Env, c.added...)
-	named := func(argv []string) []string {
-		return c.secrets.Texts(slices.Concat([]string{string(info.Runtime)}, argv[1:]))
+	return nil
+}
+
+// shownCwd returns the directory in which a command starts, as records and answers name it.
+func shownCwd(r *run, c *command) string {
+	if path.IsAbs(r.in.Cwd) {
+		return path.Clean(r.in.Cwd)
 	}
-	c.argv, c.ran = named(c.argv), named(c.Argv)
+	start := sandbox.OutDir
 	switch {
 	case rank(c.Workspace.Mode) > 0:
-		c.cwd = sandbox.WorkspaceDir
+		start = sandbox.WorkspaceDir
 	case r.grant.Target == policy.TargetHost:
-		c.cwd = "~"
-	default:
-		c.cwd = sandbox.OutDir
+		start = "~"
 	}
-	if given := r.in.Cwd; path.IsAbs(given) {
-		c.cwd = path.Clean(given)
-	} else {
-		c.cwd = path.Join(c.cwd, given)
-	}
-	c.cwd = c.secrets.Text(policy.Clip(c.cwd))
-	return c, nil
+	return path.Join(start, r.in.Cwd)
 }
 
 // systemPath is the part of PATH that every script has.

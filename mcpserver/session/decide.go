@@ -119,76 +119,116 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 
 // answered checks the answer to a question about a run and records it. It returns nil if the answer
 // approves the run.
+//
+// Errors: *policy.Denial; *Error.
 func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
-	answer := r.in.Answer
-	age, failure := s.approver.Open(ctx, answer.State, s.questionState(r, f, needs), s.cfg.Now())
-	if errors.Is(failure, approval.ErrUnknown) {
-		return fault.OfRecord(failure)
-	}
-	form, err := s.question(r, f, needs)
+	reply, err := s.replyOf(ctx, r, f, needs)
 	if err != nil {
 		return err
-	}
-	silent := failure == nil && ctx.Err() == nil && (answer.Failed || answer.automatic(age))
-	// The first reason decides: a state that the server did not issue, then a client that answered without
-	// its user, then faults of the form.
-	switch {
-	case failure != nil || silent:
-	case answer.Unclear:
-		failure = approval.ErrNoChoice
-	case answer.Remember && !(needs.Remember && form.Whole):
-		failure = approval.ErrUnasked
-	case form.Edited(answer.Content):
-		failure = approval.ErrEdited
-	}
-	accepted := failure == nil && !silent && answer.Action == "accept"
-	detail := policy.Clip(answer.Action)
-	switch {
-	case silent:
-		detail = cfharness.ApprovalNotAsked + detail
-	case failure != nil:
-		detail = "not accepted: " + failure.Error()
-	case accepted && answer.Remember:
-		detail = cfharness.ApprovalRemembered
 	}
 	err = s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Call: r.id,
-		Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(), Detail: detail, Row: r.row()})
+		Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(), Detail: reply.detail(), Row: r.row()})
 	if err != nil {
 		return err
 	}
 	switch {
-	case failure == approval.ErrForged && answer.State != "":
+	case reply.invalid == approval.ErrForged && reply.State != "":
 		return r.denial(stateForged, f.skill.Path, f.path)
-	case failure == approval.ErrNoChoice:
+	case reply.invalid == approval.ErrNoChoice:
 		return s.unapproved(ctx, r, f, formUnfilled, needs)
-	case failure != nil:
-		return r.denial(answerInvalid, f.skill.Path, f.path, "{cause}", failure.Error())
-	case answer.Failed:
+	case reply.invalid != nil:
+		return r.denial(answerInvalid, f.skill.Path, f.path, "{cause}", reply.invalid.Error())
+	case reply.Failed:
 		return s.unapproved(ctx, r, f, clientFailed, needs)
-	case silent:
+	case reply.silent:
 		return s.unapproved(ctx, r, f, clientAnswered, needs)
-	case !accepted && answer.Action != "decline":
+	case reply.Action == "decline":
+		return s.declined(ctx, r, f, needs)
+	case !reply.accepts():
 		// A window that was closed, and a call that was cancelled, are no refusal by the user.
 		return s.unapproved(ctx, r, f, userSilent, needs)
-	case !accepted:
-		err = s.approver.Refused(ctx, r.call.Principal.Name, f.approval(), s.cfg.Now())
-		if err != nil {
-			return fault.OfRecord(err)
-		}
-		denial := r.denial(userDeclined, f.skill.Path, f.path)
-		denial.Operator = needs.Denial.Operator
-		return denial
-	case answer.Remember:
-		remembered := s.approvalFor(r.request, r.call, f)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		// Rules that were replaced meanwhile may not have the entry, and their approvals were deleted
-		// already.
-		if r.rules.number == s.Replacements() {
-			s.approved[remembered] = true
-		}
+	case reply.Remember:
+		s.keepApproval(r, f)
 	}
 	return nil
+}
+
+// reply is an answer that was compared with its question.
+type reply struct {
+	*Answer
+	invalid error // why the answer is not valid for the question, or nil
+	silent  bool  // the client answered without its user; false if the answer is invalid
+}
+
+// replyOf compares the answer of a run with its question. The first reason decides: a state that the server
+// did not issue, then a client that answered without its user, then faults of the form.
+//
+// Errors: *Error.
+func (s *Session) replyOf(
+	ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired,
+) (*reply, error) {
+	answer := r.in.Answer
+	age, err := s.approver.Open(ctx, answer.State, s.questionState(r, f, needs), s.cfg.Now())
+	if errors.Is(err, approval.ErrUnknown) {
+		return nil, fault.OfRecord(err)
+	}
+	form, failure := s.question(r, f, needs)
+	if failure != nil {
+		return nil, failure
+	}
+	switch {
+	case err != nil:
+		return &reply{Answer: answer, invalid: err}, nil
+	case ctx.Err() == nil && (answer.Failed || answer.automatic(age)):
+		return &reply{Answer: answer, silent: true}, nil
+	case answer.Unclear:
+		return &reply{Answer: answer, invalid: approval.ErrNoChoice}, nil
+	case answer.Remember && !(needs.Remember && form.Whole):
+		return &reply{Answer: answer, invalid: approval.ErrUnasked}, nil
+	case form.Edited(answer.Content):
+		return &reply{Answer: answer, invalid: approval.ErrEdited}, nil
+	}
+	return &reply{Answer: answer}, nil
+}
+
+// accepts reports whether the user approved the run.
+func (r *reply) accepts() bool { return r.invalid == nil && !r.silent && r.Action == "accept" }
+
+// detail returns the record's text about the answer.
+func (r *reply) detail() string {
+	switch {
+	case r.silent:
+		return cfharness.ApprovalNotAsked + policy.Clip(r.Action)
+	case r.invalid != nil:
+		return "not accepted: " + r.invalid.Error()
+	case r.accepts() && r.Remember:
+		return cfharness.ApprovalRemembered
+	}
+	return policy.Clip(r.Action)
+}
+
+// declined registers that the user refused a script, and returns the denial.
+//
+// Errors: *policy.Denial; *Error.
+func (s *Session) declined(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
+	err := s.approver.Refused(ctx, r.call.Principal.Name, f.approval(), s.cfg.Now())
+	if err != nil {
+		return fault.OfRecord(err)
+	}
+	denial := r.denial(userDeclined, f.skill.Path, f.path)
+	denial.Operator = needs.Denial.Operator
+	return denial
+}
+
+// keepApproval keeps the approval of a script for the rest of the session.
+func (s *Session) keepApproval(r *run, f *scriptFile) {
+	key := s.approvalFor(r.request, r.call, f)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Rules that were replaced meanwhile may not have the entry, and their approvals were deleted already.
+	if r.rules.number == s.Replacements() {
+		s.approved[key] = true
+	}
 }
 
 // unapproved returns the denial of a run without an approval: the user was not asked or did not answer. row

@@ -12,11 +12,9 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
-	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -136,7 +134,7 @@ func answerOf(result *sandbox.Result, out []cfharness.OutFile) *RunResult {
 	answer := &RunResult{
 		Outcome: string(result.Outcome), ExitCode: result.ExitCode, Signal: result.Signal,
 		Duration: result.Duration, Backend: result.Backend,
-		Stdout: streams.FromSandbox(&result.Stdout), Stderr: streams.FromSandbox(&result.Stderr),
+		Stdout: streamOf(&result.Stdout), Stderr: streamOf(&result.Stderr),
 		Out: out, OutSkips: result.OutSkips, Writes: result.Writes,
 	}
 	for _, name := range result.Skipped { // file names can have any bytes
@@ -149,11 +147,11 @@ func answerOf(result *sandbox.Result, out []cfharness.OutFile) *RunResult {
 // output object, which are longer if a program made the call: as much as fits into a message.
 func (a *RunResult) cut(program bool) (stdout, stderr Stream) {
 	stdout, stderr = a.Stdout, a.Stderr
-	streams.CutBoth(&a.Stdout, &a.Stderr)
+	cutStreams(&a.Stdout, &a.Stderr)
 	if !program {
 		return a.Stdout, a.Stderr
 	}
-	streams.Fit(&stdout, &stderr)
+	fitStreams(&stdout, &stderr)
 	return stdout, stderr
 }
 
@@ -188,7 +186,7 @@ func (s *Session) resultOutput(r *run, x *cfharness.RunExtension, result *sandbo
 	}
 	stdout.Observe(&released.Stdout)
 	stderr.Observe(&released.Stderr)
-	streams.ObserveExit(&released.ExitCode, output.ExitCode, result.Outcome)
+	observeExit(&released.ExitCode, output.ExitCode, result.Outcome)
 	output.CFCResult = released
 	return output
 }
@@ -299,7 +297,7 @@ func (s *Session) keep(
 		name := provenance.OutputName(output, "out-"+strconv.Itoa(i))
 		put(name, left.Data)
 		out = append(out, cfharness.OutFile{Name: left.Name, Bytes: int64(len(left.Data)),
-			Digest: digest.FromBytes(left.Data), URI: artifact.Base + name})
+			Digest: digest.FromBytes(left.Data), URI: ArtifactBase + name})
 	}
 	if err != nil {
 		return nil, nil, err
@@ -367,7 +365,7 @@ func (r *run) describe(name string, s *Stream, recounted bool) cfharness.StreamS
 	sum := cfharness.StreamSummary{Bytes: s.Total, Digest: s.Digest, Truncated: s.Truncated,
 		Redacted: recounted}
 	if len(s.Head)+len(s.Tail) > 0 {
-		sum.URI = artifact.Base + provenance.OutputName(r.output, name)
+		sum.URI = ArtifactBase + provenance.OutputName(r.output, name)
 	}
 	return sum
 }

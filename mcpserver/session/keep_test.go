@@ -11,7 +11,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -111,7 +110,7 @@ func TestWithheldIsNotShown(t *testing.T) {
 // Long output is kept as it was cut.
 func TestCutOutputIsKept(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct})
-	b.runner.result.Stdout.Head = []byte(strings.Repeat("a", streams.HeadShare) + strings.Repeat("b", streams.HeadShare) + strings.Repeat("c", streams.TailShare))
+	b.runner.result.Stdout.Head = []byte(strings.Repeat("a", HeadShare) + strings.Repeat("b", HeadShare) + strings.Repeat("c", TailShare))
 	b.load("demo")
 	result, err := b.run("demo", "scripts/ok.sh")
 	if err != nil {

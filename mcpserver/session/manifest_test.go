@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/skillsd/skillsd/mcpserver/session/recorder"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -29,7 +28,7 @@ func TestManifestOfSession(t *testing.T) {
 			call.Manifest, call.Mode, call.Slot = own, policy.EnforceStrict, slot
 			with, _ := b.activate(call, "demo")
 			run := call
-			run.Method, run.Manifest, run.Records = "run_skill_script", nil, new(recorder.Recorder)
+			run.Method, run.Manifest, run.Records = "run_skill_script", nil, new(Recorder)
 			if _, err := with.RunScript(t.Context(), RunRequest{Call: run, Skill: "demo",
 				Path: "scripts/ok.sh"}); err != nil {
 				t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -24,7 +23,7 @@ func BenchmarkArtifactClients(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	uri := fmt.Sprintf("%s%s?offset=%d", artifact.Base, provenance.OutputName(result.Output.OutputID, "out-0"), 1<<20)
+	uri := fmt.Sprintf("%s%s?offset=%d", ArtifactBase, provenance.OutputName(result.Output.OutputID, "out-0"), 1<<20)
 	var most atomic.Uint64
 	for b.Loop() {
 		var wg sync.WaitGroup

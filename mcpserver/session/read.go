@@ -12,7 +12,6 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
-	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
@@ -341,7 +340,7 @@ func (r *ReadResult) slice(offset, most int64, chars int) {
 	}
 	r.Offset, r.Data, r.sliced = start, r.Data[start:end], true
 	if chars > 0 {
-		r.Data = streams.Cut(r.Data, chars)
+		r.Data = CutText(r.Data, chars)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/recorder"
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -223,4 +222,4 @@ func encode(v any) json.RawMessage {
 }
 
 // recorded returns the session in the form that recorders use.
-func (s *Session) recorded() *recorder.Session { return &recorder.Session{ID: s.id, Viewer: s.viewer} }
+func (s *Session) recorded() *recordedSession { return &recordedSession{ID: s.id, Viewer: s.viewer} }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/skillsd/skillsd/mcpserver/session/recorder"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -64,7 +63,7 @@ func TestRecorder(t *testing.T) {
 		} {
 			_, call := b.call("run_skill_script")
 			ses := b.Current()
-			call.Records = &recorder.Recorder{}
+			call.Records = &Recorder{}
 			if err := test.do(ses, call); err != nil {
 				t.Fatalf("%s: %v", test.name, err)
 			}
@@ -94,7 +93,7 @@ func TestRecorderSeals(t *testing.T) {
 	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Release: policy.ReleaseOpaque}, workspace: "ro"})
 	b.load("demo")
 	ses, call := b.call("run_skill_script")
-	call.Records = &recorder.Recorder{}
+	call.Records = &Recorder{}
 	result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute})
 	if err != nil || result.Stdout.Withheld == nil {
 		t.Fatalf("run = %+v, %v", result, err)
@@ -114,14 +113,14 @@ func TestRecorderSeals(t *testing.T) {
 func TestNoRecords(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct})
 	b.load("demo")
-	var none *recorder.Recorder
+	var none *Recorder
 	none.Note(nil, nil)
-	if records, err := (&recorder.Recorder{}).Records(true); records != nil || err != nil {
+	if records, err := (&Recorder{}).Records(true); records != nil || err != nil {
 		t.Errorf("Records = %+v, %v", records, err)
 	}
 	b.records.broken.Store(true)
 	ses, call := b.call("load_skill")
-	call.Records = &recorder.Recorder{}
+	call.Records = &Recorder{}
 	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"}); code(err) != "provenance_unavailable" {
 		t.Fatal(err)
 	}
@@ -202,7 +201,7 @@ func TestInvocationHidesSecrets(t *testing.T) {
 	b.cfg.Secret = func(string) (string, error) { return secret, nil }
 	b.load("demo")
 	ses, call := b.call("run_skill_script")
-	call.Records = &recorder.Recorder{}
+	call.Records = &Recorder{}
 	if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{secret}, Stdin: []byte(secret), Timeout: time.Minute}); err != nil {
 		t.Fatal(err)
 	}

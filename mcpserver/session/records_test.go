@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/skillsd/skillsd/mcpserver/session/recorder"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -431,7 +430,7 @@ func TestOperatorIsNotForClients(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct, allow: []string{"demo:scripts/x.rb"}})
 	b.load("demo")
 	ses, call := b.call("run_skill_script")
-	call.Records = &recorder.Recorder{}
+	call.Records = &Recorder{}
 	_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"})
 	denied, ok := errors.AsType[*Denied](err)
 	const command = "skillsd allow demo:scripts/ok.sh"

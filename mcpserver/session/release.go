@@ -11,8 +11,6 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/picture"
-	"github.com/skillsd/skillsd/mcpserver/session/artifact"
-	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -45,7 +43,7 @@ func (s *Session) withhold(
 		of.is.Segments, of.is.ByteLength, of.is.Truncated = nil, nil, of.is.Truncated || of.stream.Truncated
 		if of.is.Policy == cfharness.PolicyObserved {
 			of.is.Reason = ""
-			lets := r.secrets.Text(streams.Text(segments))
+			lets := r.secrets.Text(segmentsText(segments))
 			if result.Mediation != nil && lets != of.stream.Head+of.stream.Tail {
 				// The runtime releases other bytes than the script wrote: only the released ones are shown.
 				of.stream.Head, of.stream.Tail, answer.Sealed = lets, "", true
@@ -143,7 +141,7 @@ func (s *Session) showOut(ctx context.Context, r *run, result *sandbox.Result, a
 			continue
 		}
 		if path := s.inForce().Facts.Path; path != nil && r.call.HostPaths {
-			shown.HostPath = path(s.id, strings.TrimPrefix(out.URI, artifact.Base))
+			shown.HostPath = path(s.id, strings.TrimPrefix(out.URI, ArtifactBase))
 		}
 		var kept []byte
 		switch isText := utf8.Valid(data) && bytes.IndexByte(data, 0) < 0; {

@@ -11,9 +11,6 @@ import (
 
 	godigest "github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/mcpserver/session/artifact"
-	"github.com/skillsd/skillsd/mcpserver/session/recorder"
-	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -24,7 +21,7 @@ import (
 func (b *bench) runRecorded(t *testing.T) (*RunResult, *cfharness.CallRecords, string) {
 	t.Helper()
 	ses, call := b.call("run_skill_script")
-	call.Records = &recorder.Recorder{}
+	call.Records = &Recorder{}
 	result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -299,7 +296,7 @@ func TestWholeStreams(t *testing.T) {
 	}{
 		"whole":                  {sandbox.Stream{Head: []byte(long), Total: int64(len(long))}, long, 0},
 		"kept":                   {sandbox.Stream{Head: []byte("begin\n"), Tail: []byte("end\n"), Total: 1000, Truncated: true}, "begin\nend\n", 996},
-		"too much for a message": {sandbox.Stream{Head: []byte(wide), Total: int64(len(wide))}, "", 600_000 - streams.MaxWhole/3},
+		"too much for a message": {sandbox.Stream{Head: []byte(wide), Total: int64(len(wide))}, "", 600_000 - MaxWhole/3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, benchOptions{policy: direct})
@@ -314,14 +311,14 @@ func TestWholeStreams(t *testing.T) {
 			if cut := o.StdoutTruncated != nil; cut != (test.offset > 0) || cut != o.CFCResult.Stdout.Truncated || o.CFCResult.Stdout.Segments[len(o.CFCResult.Stdout.Segments)-1].Offset != test.offset {
 				t.Errorf("truncated %v, segments %.300s", cut, encode(o.CFCResult.Stdout.Segments))
 			}
-			if shown := len(result.Stdout.Head) + len(result.Stdout.Tail); shown > streams.HeadShare+streams.TailShare {
+			if shown := len(result.Stdout.Head) + len(result.Stdout.Tail); shown > HeadShare+TailShare {
 				t.Errorf("the model is shown %d bytes", shown)
 			}
 			var row cfharness.ScriptExecution
 			if err := json.Unmarshal(records.Record, &row); err != nil || row.Skillsd.Stdout.Shown.Digest != godigest.FromString(*o.Stdout.Text) || row.Skillsd.Stdout.URI == "" || row.Skillsd.Stderr.URI != "" {
 				t.Errorf("row = %.2000s, %v", records.Record, err)
 			}
-			if text := b.mustHave(Call{Principal: local}, strings.TrimPrefix(row.Skillsd.Stdout.URI, artifact.Base)); text != string(test.stdout.Head)+string(test.stdout.Tail) {
+			if text := b.mustHave(Call{Principal: local}, strings.TrimPrefix(row.Skillsd.Stdout.URI, ArtifactBase)); text != string(test.stdout.Head)+string(test.stdout.Tail) {
 				t.Errorf("%s has %d bytes", row.Skillsd.Stdout.URI, len(text))
 			}
 			if *o.CFCResult.ExitCode.Value != 0 || o.CFCResult.Stderr.Segments == nil {
@@ -332,7 +329,7 @@ func TestWholeStreams(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct})
 	b.runner.result.Stdout.Head, b.runner.result.Outcome = []byte(long), sandbox.TimedOut
 	b.load("demo")
-	if result, err := b.run("demo", "scripts/ok.sh"); err != nil || len(*result.Output.Stdout.Text) > streams.HeadShare+streams.TailShare || result.Output.CFCResult != nil {
+	if result, err := b.run("demo", "scripts/ok.sh"); err != nil || len(*result.Output.Stdout.Text) > HeadShare+TailShare || result.Output.CFCResult != nil {
 		t.Errorf("without records: %v, %d bytes", err, len(*result.Output.Stdout.Text))
 	}
 	if result, _, _ := b.runRecorded(t); result.Output.CFCResult.ExitCode.Reason != "no exit code: timeout" {
@@ -351,7 +348,7 @@ func TestWholeLoadsAndReads(t *testing.T) {
 	if err != nil || loaded.Output.Content != nil || loaded.Output.Resources != nil {
 		t.Errorf("without records: %s, %v", encode(loaded.Output), err)
 	}
-	call.Records = &recorder.Recorder{}
+	call.Records = &Recorder{}
 	for _, test := range []struct {
 		force bool
 		want  string

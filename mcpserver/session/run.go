@@ -21,7 +21,6 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
-	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/redact"
@@ -52,9 +51,6 @@ type RunRequest struct {
 	Fields bool    // whether a question has fields for long texts; see [approval.Facts.Form]
 	Answer *Answer // to the question that an earlier call returned; nil if it returned none
 }
-
-// Stream is the released part of one output stream.
-type Stream = streams.Stream
 
 // RunResult is the result of a script that started and ended, or that was canceled before it started.
 type RunResult struct {

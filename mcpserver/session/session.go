@@ -45,7 +45,6 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
-	"github.com/skillsd/skillsd/mcpserver/session/recorder"
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
@@ -231,7 +230,7 @@ type Call struct {
 	Source      cfharness.Source       // of an activation, if the caller states it, or ""
 	InputLabels *cfharness.InputLabels // of the inputs of a run, or nil
 	Manifest    *cfharness.RunManifest // of a session that the call begins; nil: the server's manifest
-	Records     *recorder.Recorder     // collects what the call records, or nil
+	Records     *Recorder              // collects what the call records, or nil
 
 	// Turn is the client's own id of the model's turn to which the call belongs.
 	Turn string

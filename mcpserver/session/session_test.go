@@ -20,7 +20,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/e2e/testtree"
-	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -524,7 +523,7 @@ func TestFloodIsCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		shown := utf8.RuneCountInString(result.Stdout.Head + result.Stdout.Tail + result.Stderr.Head + result.Stderr.Tail)
-		if shown > streams.HeadShare+streams.TailShare || shown < streams.HeadShare {
+		if shown > HeadShare+TailShare || shown < HeadShare {
 			t.Errorf("%d characters are shown of %d and %d bytes", shown, len(test.stdout), len(test.stderr))
 		}
 		if got := *result.Output.Stdout.Text; got != result.Stdout.Head+result.Stdout.Tail {
@@ -533,7 +532,7 @@ func TestFloodIsCut(t *testing.T) {
 		if len(test.stderr) < 100 && result.Stderr.Head != test.stderr {
 			t.Errorf("stderr = %q, want all of it", result.Stderr.Head)
 		}
-		if len(test.stdout) > streams.HeadShare && (!result.Stdout.Truncated || *result.Output.StdoutOriginalLength != int64(len(test.stdout))) {
+		if len(test.stdout) > HeadShare && (!result.Stdout.Truncated || *result.Output.StdoutOriginalLength != int64(len(test.stdout))) {
 			t.Errorf("stdout is not marked as cut: %+v", result.Output.StdoutOriginalLength)
 		}
 		if got := b.artifact(provenance.OutputName(result.Output.OutputID, "stdout")); len(got) != len(test.stdout) {

@@ -39,25 +39,10 @@ func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error
 			return ses, err
 		}
 	}
-	kind, id := call.ownKey()
-	switch {
-	case !call.keyed():
+	if !call.keyed() {
 		return s.table.begin(func() (*Session, error) { return s.newSession(call, "") })
-	case kind != "":
-	case call.Handle == "" && call.Alone != "":
-		kind, id = kindAlone, call.Alone
-	case call.Opens && call.Handle == "":
-		// Only the handle finds this session again: its key must be unique.
-		kind, id = "handle", rand.Text()
-	default:
-		kind = kindShared
 	}
-	guessed := kind == kindAlone
-	state := &keyedState{key: call.key(kind, id), shared: guessed || kind == kindShared, guessed: guessed}
-	if kind == kindProtocol {
-		state.protocol = id
-	}
-	named := kind == kindClient || kind == kindProtocol
+	state, named := call.keyedState()
 	ses, err = s.enter(ctx, call, state, nil)
 	if err != nil {
 		return ses, err
@@ -66,6 +51,29 @@ func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error
 		return s.claim(ctx, call, ses)
 	}
 	return ses, nil
+}
+
+// keyedState returns the state of a session that would be opened for the call, and whether the client named
+// the session: other servers may then know it.
+func (c *Call) keyedState() (_ *keyedState, named bool) {
+	kind, id := c.ownKey()
+	named = kind == kindClient || kind == kindProtocol
+	switch {
+	case kind != "":
+	case c.Handle == "" && c.Alone != "":
+		kind, id = kindAlone, c.Alone
+	case c.Opens && c.Handle == "":
+		// Only the handle finds this session again: its key must be unique.
+		kind, id = "handle", rand.Text()
+	default:
+		kind = kindShared
+	}
+	state := &keyedState{key: c.key(kind, id), guessed: kind == kindAlone}
+	state.shared = state.guessed || kind == kindShared
+	if kind == kindProtocol {
+		state.protocol = id
+	}
+	return state, named
 }
 
 // namesProcess reports whether a call names the session of the process: by its id, or by the id that its

@@ -104,17 +104,9 @@ type appendRequest struct {
 
 // openWriter opens the directory of session id, or creates one in unbegun, and starts its goroutine.
 func openWriter(st *Store, id string) (_ *session, err error) {
-	name := id
-	dir, err := st.root.OpenRoot(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		name, err = makeUnbegun(st.root, id)
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, unavailable("create session directory", err)
-		}
-		dir, err = st.root.OpenRoot(name)
-	}
+	dir, name, err := st.sessionDir(id)
 	if err != nil {
-		return nil, unavailable("open session directory", err)
+		return nil, err
 	}
 	defer dir.Close()
 	lock := flock.New(filepath.Join(st.dir, name, provenance.LockFile), flock.SetPermissions(fileMode))
@@ -128,26 +120,8 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 			err = errors.Join(err, s.closeFiles())
 		}
 	}()
-	s.dir, err = dir.Stat(".")
-	if err != nil {
-		return nil, unavailable("open session directory", err)
-	}
-	if st.own {
-		if err := checkOwner(dir); err != nil {
-			return nil, err
-		}
-	}
-	// A process that ends the session writes its views before it releases the lock.
-	if err := waitLock(lock, s.opts.LockWait, 10*time.Millisecond); err != nil {
-		return nil, unavailable("lock session", err)
-	}
-	// The first event and Collect rename the directory while they hold the lock.
-	if now, err := st.root.Lstat(id); err == nil && os.SameFile(now, s.dir) {
-		s.name = id
-	} else if now, err := st.root.Lstat(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, unavailable("lock session", err)
-	} else if err != nil || !os.SameFile(now, s.dir) {
-		return nil, unavailable("lock session", errReplaced)
+	if err := s.lockDir(dir); err != nil {
+		return nil, err
 	}
 	// Without the lock, another process may still be writing a temporary file.
 	if err := removeTemps(dir); err != nil {
@@ -157,31 +131,97 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.name != id {
-		s.log.begin = s.begin
-		// The process that recorded the first event was killed before it renamed the directory, and possibly
-		// before it synced the directory's files.
-		if s.log.tally.Session.Head.Seq > 0 {
-			if err := errors.Join(s.unsynced.addAll(dir, "."), s.log.flush(), s.begin()); err != nil {
-				return nil, unavailable("create session directory", err)
-			}
-			s.log.begin = nil
-		}
+	if err := s.beginLate(dir); err != nil {
+		return nil, err
 	}
 	go s.run()
-	// A record without events has no principal for the note, and lost nothing.
-	if torn > 0 && s.log.tally.Session.Head.Seq > 0 {
-		note := &provenance.Event{
-			Kind: provenance.KindSessionResumed, Session: id, Principal: s.log.tally.Session.Principal,
-			Detail: fmt.Sprintf("dropped a torn last line of %d bytes", torn),
-		}
-		if err := s.append(context.Background(), note); err != nil {
-			close(s.stop)
-			<-s.done
-			return nil, err
-		}
+	if err := s.noteTorn(torn); err != nil {
+		close(s.stop)
+		<-s.done
+		return nil, err
 	}
 	return s, nil
+}
+
+// sessionDir opens the directory of session id, or creates one in unbegun, and returns it with its name in
+// the store's directory.
+func (st *Store) sessionDir(id string) (dir *os.Root, name string, err error) {
+	dir, err = st.root.OpenRoot(id)
+	if err == nil {
+		return dir, id, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, "", unavailable("open session directory", err)
+	}
+	name, err = makeUnbegun(st.root, id)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, "", unavailable("create session directory", err)
+	}
+	dir, err = st.root.OpenRoot(name)
+	if err != nil {
+		return nil, "", unavailable("open session directory", err)
+	}
+	return dir, name, nil
+}
+
+// lockDir locks the session, and sets its name to the one that its directory has since then: the first event
+// and Collect rename the directory while they hold the lock.
+func (s *session) lockDir(dir *os.Root) (err error) {
+	s.dir, err = dir.Stat(".")
+	if err != nil {
+		return unavailable("open session directory", err)
+	}
+	if s.store.own {
+		if err := checkOwner(dir); err != nil {
+			return err
+		}
+	}
+	// A process that ends the session writes its views before it releases the lock.
+	if err := waitLock(s.lock, s.opts.LockWait, 10*time.Millisecond); err != nil {
+		return unavailable("lock session", err)
+	}
+	now, err := s.store.root.Lstat(s.id)
+	if err == nil && os.SameFile(now, s.dir) {
+		s.name = s.id
+		return nil
+	}
+	now, err = s.store.root.Lstat(s.name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return unavailable("lock session", err)
+	}
+	if err != nil || !os.SameFile(now, s.dir) {
+		return unavailable("lock session", errReplaced)
+	}
+	return nil
+}
+
+// beginLate has the directory of a session in unbegun renamed: at once if it has events, else at the first.
+func (s *session) beginLate(dir *os.Root) error {
+	if s.name == s.id {
+		return nil
+	}
+	if s.log.tally.Session.Head.Seq == 0 {
+		s.log.begin = s.begin
+		return nil
+	}
+	// The process that recorded the first event was killed before it renamed the directory, and possibly
+	// before it synced the directory's files.
+	if err := errors.Join(s.unsynced.addAll(dir, "."), s.log.flush(), s.begin()); err != nil {
+		return unavailable("create session directory", err)
+	}
+	return nil
+}
+
+// noteTorn records that a torn last line of a length in bytes was dropped. A record without events has no
+// principal for the note, and lost nothing.
+func (s *session) noteTorn(torn int64) error {
+	if torn == 0 || s.log.tally.Session.Head.Seq == 0 {
+		return nil
+	}
+	return s.append(context.Background(), &provenance.Event{
+		Kind: provenance.KindSessionResumed, Session: s.id, Principal: s.log.tally.Session.Principal,
+		Detail: fmt.Sprintf("dropped a torn last line of %d bytes", torn),
+	})
 }
 
 // load reads the record and truncates a torn last line. It returns the length of that line.

@@ -121,51 +121,11 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 		if c.After == nil {
 			continue
 		}
-		if !c.Earlier {
-			origins := []Origin{c.After.Origin}
-			// A tree that needs no signer is the same from anywhere, so its digest is enough.
-			if s.Files != nil && s.Lock != nil && c.After.Origin.Signer == "" {
-				origins[0] = Origin{Kind: KindTree, Source: c.After.Tree.String(), Path: "."}
-			}
-			// The served copy on this machine is the cheapest source.
-			if here := c.Before; here != nil && here.Served() && here.Tree == c.After.Tree {
-				place := p.i.path(placeOf(here.Tier, here.Name))
-				origins = slices.Insert(origins, 0, Origin{Kind: KindDirectory, Source: place, Path: "."})
-			}
-			tree, err := at.tree(ctx, c.After.Tree, origins...)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.Name, err)
-			}
-			err = p.place(ctx, c.Name, tree, "")
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.Name, err)
-			}
+		if err := p.obtain(ctx, s, at, c); err != nil {
+			return err
 		}
-		if c.After.Previous == nil {
-			continue
-		}
-		earlier, lost := at.tree(ctx, c.After.Previous.Tree, c.After.previousOrigin())
-		if lost == nil && s.Lock != nil && c.Before == nil {
-			at, err := p.room("earlier", c.Name)
-			if err != nil {
-				return err
-			}
-			if err := earlier.Copy(ctx, p.i.root, at); err != nil {
-				return err
-			}
-		}
-		// After a cancellation, an error does not mean that the version is lost.
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if lost != nil {
-			c.Lost, c.Dropped = lost.Error(), s.DropEarlier || s.Lock != nil
-		}
-		if c.Dropped {
-			// The entry may belong to the caller's Lock.
-			changed := *c.After
-			changed.Previous = nil
-			c.After = &changed
+		if err := p.obtainEarlier(ctx, s, at, c); err != nil {
+			return err
 		}
 	}
 	p.New, err = p.scan(ctx, "place")
@@ -188,6 +148,63 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 		return err
 	}
 	return p.assess(ctx)
+}
+
+// obtain stages the tree of a change of a Sync, unless only its earlier version changes.
+func (p *Plan) obtain(ctx context.Context, s Sync, at *sources, c *Change) error {
+	if c.Earlier {
+		return nil
+	}
+	origins := []Origin{c.After.Origin}
+	// A tree that needs no signer is the same from anywhere, so its digest is enough.
+	if s.Files != nil && s.Lock != nil && c.After.Origin.Signer == "" {
+		origins[0] = Origin{Kind: KindTree, Source: c.After.Tree.String(), Path: "."}
+	}
+	// The served copy on this machine is the cheapest source.
+	if here := c.Before; here != nil && here.Served() && here.Tree == c.After.Tree {
+		place := p.i.path(placeOf(here.Tier, here.Name))
+		origins = slices.Insert(origins, 0, Origin{Kind: KindDirectory, Source: place, Path: "."})
+	}
+	tree, err := at.tree(ctx, c.After.Tree, origins...)
+	if err == nil {
+		err = p.place(ctx, c.Name, tree, "")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// obtainEarlier stages the version of a change to which a rollback returns. If it is lost, the change has the
+// reason, and drops the version if the Sync allows that.
+func (p *Plan) obtainEarlier(ctx context.Context, s Sync, at *sources, c *Change) error {
+	if c.After.Previous == nil {
+		return nil
+	}
+	earlier, lost := at.tree(ctx, c.After.Previous.Tree, c.After.previousOrigin())
+	if lost == nil && s.Lock != nil && c.Before == nil {
+		at, err := p.room("earlier", c.Name)
+		if err != nil {
+			return err
+		}
+		if err := earlier.Copy(ctx, p.i.root, at); err != nil {
+			return err
+		}
+	}
+	// After a cancellation, an error does not mean that the version is lost.
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if lost != nil {
+		c.Lost, c.Dropped = lost.Error(), s.DropEarlier || s.Lock != nil
+	}
+	if c.Dropped {
+		// The entry may belong to the caller's Lock.
+		changed := *c.After
+		changed.Previous = nil
+		c.After = &changed
+	}
+	return nil
 }
 
 // sources are the sources that a Sync fetched. Close releases them.

@@ -102,6 +102,17 @@ func (e *Entry) check() error {
 	if plain.Skill != e.Skill || plain.Path != e.Path || plain.Pin != e.Pin {
 		return fmt.Errorf("an entry is written %s", plain.Spec())
 	}
+	for _, check := range []func() error{e.checkPins, e.checkNetwork, e.checkNames, e.checkWords, e.checkSearchPath,
+		e.checkEnvironment, e.checkLimits} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPins rejects digests that are malformed or exclude one another.
+func (e *Entry) checkPins() error {
 	switch {
 	case e.Tree != "" && (!strings.HasPrefix(string(e.Tree), pinMark[1:]) || e.Tree.Validate() != nil):
 		return fmt.Errorf("tree %q is not sha256: and 64 lower-case hexadecimal digits", Clip(string(e.Tree)))
@@ -109,7 +120,16 @@ func (e *Entry) check() error {
 		return errors.New("pin script leaves the other files of the skill open, so that it excludes tree")
 	case e.Tree != "" && e.Pin == "":
 		return errors.New("tree goes with the digest of the script: SKILL:scripts/PATH@sha256:HEX")
+	// Without a question, the pin is all that binds the operator's decision to the bytes.
+	case e.Ask == AskNever && e.Pin == "":
+		return errors.New("an entry that never asks needs the digest of the script: " +
+			"`skillsd allow --ask never SKILL:SCRIPT` writes both")
 	}
+	return nil
+}
+
+// checkNetwork rejects hosts that cannot be granted.
+func (e *Entry) checkNetwork() error {
 	if len(e.Network) > maxHosts {
 		return fmt.Errorf("network names more than %d hosts", maxHosts)
 	}
@@ -118,9 +138,11 @@ func (e *Entry) check() error {
 			return err
 		}
 	}
-	if err := e.checkNames(); err != nil {
-		return err
-	}
+	return nil
+}
+
+// checkWords rejects options with a value that is none of theirs.
+func (e *Entry) checkWords() error {
 	for _, word := range []struct {
 		name, value string
 		known       []string
@@ -138,18 +160,20 @@ func (e *Entry) check() error {
 				strings.Join(word.known, ", "))
 		}
 	}
-	// Without a question, the pin is all that binds the operator's decision to the bytes.
-	if e.Ask == AskNever && e.Pin == "" {
-		return errors.New("an entry that never asks needs the digest of the script: " +
-			"`skillsd allow --ask never SKILL:SCRIPT` writes both")
-	}
-	if err := e.checkSearchPath(); err != nil {
-		return err
-	}
+	return nil
+}
+
+// checkEnvironment rejects a name that no environment can have, and an environment on the host.
+func (e *Entry) checkEnvironment() error {
 	if e.Environment != "" && (!segment().MatchString(e.Environment) || e.Target == TargetHost) {
 		return fmt.Errorf("environment %q: name one of environments, with target sandbox",
 			Clip(e.Environment))
 	}
+	return nil
+}
+
+// checkLimits rejects limits that cannot be enforced or with which nothing starts.
+func (e *Entry) checkLimits() error {
 	switch {
 	case e.Timeout < 0 || e.Timeout > MaxTimeout:
 		return fmt.Errorf("timeout %s is not between 0 and %s", e.Timeout, MaxTimeout)

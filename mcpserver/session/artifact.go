@@ -1,5 +1,4 @@
-// Package artifact reads and writes the URIs of the files of a session, as clients name them.
-package artifact
+package session
 
 import (
 	"bytes"
@@ -14,12 +13,12 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Base is what the URIs of a session's artifacts start with; the name of a file of the
+// ArtifactBase is what the URIs of a session's artifacts start with; the name of a file of the
 // session follows, such as skill-activations.json.
-const Base = "skillsd://session/"
+const ArtifactBase = "skillsd://session/"
 
-// Part is a file of a session, or a part of it.
-type Part struct {
+// ArtifactPart is a file of a session, or a part of it.
+type ArtifactPart struct {
 	MIMEType string
 	Text     bool // Data is UTF-8 without NUL
 	Data     []byte
@@ -28,20 +27,20 @@ type Part struct {
 	Next     string        // URI of the part that follows; empty at the end
 }
 
-// Is reports whether uri names a session artifact, whether or not it exists.
-func Is(uri string) bool { return strings.HasPrefix(uri, Base) }
+// IsArtifact reports whether uri names a session artifact, whether or not it exists.
+func IsArtifact(uri string) bool { return strings.HasPrefix(uri, ArtifactBase) }
 
-// Name is the URI of an artifact, parsed.
-type Name struct {
+// ArtifactName is the URI of an artifact, parsed.
+type ArtifactName struct {
 	File   string // of the session's directory
 	Offset int64  // in bytes, to read from
 	Handle string // of the activation, or ""
 }
 
-// Parse reads NAME, NAME?offset=N, NAME?activation=HANDLE or both after [Base]. A duplicate
+// ParseArtifact reads NAME, NAME?offset=N, NAME?activation=HANDLE or both after [ArtifactBase]. A duplicate
 // key is refused: another reader could take the other one.
-func Parse(uri string) (name Name, ok bool) {
-	rest, ok := strings.CutPrefix(uri, Base)
+func ParseArtifact(uri string) (name ArtifactName, ok bool) {
+	rest, ok := strings.CutPrefix(uri, ArtifactBase)
 	file, query, asks := strings.Cut(rest, "?")
 	name.File = file
 	if !ok || !asks {
@@ -68,8 +67,8 @@ func Parse(uri string) (name Name, ok bool) {
 }
 
 // From returns the URI of the part of an artifact that starts at offset.
-func (n Name) From(offset int64) string {
-	uri := fmt.Sprintf("%s%s?offset=%d", Base, n.File, offset)
+func (n ArtifactName) From(offset int64) string {
+	uri := fmt.Sprintf("%s%s?offset=%d", ArtifactBase, n.File, offset)
 	if n.Handle != "" {
 		uri += "&activation=" + url.QueryEscape(n.Handle)
 	}
@@ -78,8 +77,8 @@ func (n Name) From(offset int64) string {
 
 // Part returns what one read of an artifact returns, at most a number of bytes; text is cut between
 // characters.
-func (n Name) Part(data []byte, most int64) *Part {
-	a := &Part{Size: int64(len(data)), Digest: digest.FromBytes(data),
+func (n ArtifactName) Part(data []byte, most int64) *ArtifactPart {
+	a := &ArtifactPart{Size: int64(len(data)), Digest: digest.FromBytes(data),
 		MIMEType: "application/octet-stream",
 		Text:     utf8.Valid(data) && bytes.IndexByte(data, 0) < 0}
 	switch {

@@ -1,5 +1,4 @@
-// Package streams has what a script printed, as answers show it.
-package streams
+package session
 
 import (
 	"bytes"
@@ -25,9 +24,9 @@ type Stream struct {
 	Withheld *cfharness.ObservationDenied
 }
 
-// FromSandbox returns a run's stream as text. Bytes that are not UTF-8 are replaced, so that JSON can
+// streamOf returns a run's stream as text. Bytes that are not UTF-8 are replaced, so that JSON can
 // represent the text.
-func FromSandbox(s *sandbox.Stream) Stream {
+func streamOf(s *sandbox.Stream) Stream {
 	text := func(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 	return Stream{Head: text(s.Head), Tail: text(s.Tail), Total: s.Total, Truncated: s.Truncated,
 		Digest: digest.Digest(s.SHA256)}
@@ -40,8 +39,8 @@ const (
 	TailShare = 12_000
 )
 
-// CutBoth cuts both streams to what is shown: each gets at least a quarter of the room if it needs it.
-func CutBoth(stdout, stderr *Stream) {
+// cutStreams cuts both streams to what is shown: each gets at least a quarter of the room if it needs it.
+func cutStreams(stdout, stderr *Stream) {
 	const all = HeadShare + TailShare
 	out, err := float64(len(stdout.Head)+len(stdout.Tail)), float64(len(stderr.Head)+len(stderr.Tail))
 	var part float64 // of stdout
@@ -68,7 +67,7 @@ func (s *Stream) Cut(head, tail int) {
 		}
 		s.Head, s.Tail, s.Truncated = whole, whole, true
 	}
-	s.Head = string(Cut([]byte(s.Head), head))
+	s.Head = string(CutText([]byte(s.Head), head))
 	start := len(s.Tail)
 	for range tail {
 		_, size := utf8.DecodeLastRuneInString(s.Tail[:start])
@@ -77,9 +76,9 @@ func (s *Stream) Cut(head, tail int) {
 	s.Tail = s.Tail[start:]
 }
 
-// Cut returns at most the given number of characters from the start of text, ending at a line where
+// CutText returns at most the given number of characters from the start of text, ending at a line where
 // one ends in the last fifth, else at a character.
-func Cut(text []byte, room int) []byte {
+func CutText(text []byte, room int) []byte {
 	if utf8.RuneCount(text) <= room {
 		return text
 	}
@@ -95,28 +94,28 @@ func Cut(text []byte, room int) []byte {
 }
 
 const (
-	// whole is the most bytes of JSON of both streams of a run together, or of the instructions or the
+	// maxWholeBytes is the most bytes of JSON of both streams of a run together, or of the instructions or the
 	// files of a load, that an answer has for a program. An answer has streams twice, and must fit into a
 	// message of 8 MiB, which is what many readers accept.
-	whole = 3 << 20
+	maxWholeBytes = 3 << 20
 
 	// MaxWhole is the most characters of each stream if they are larger: none has more than 6 bytes.
-	MaxWhole = whole / 2 / 6
+	MaxWhole = maxWholeBytes / 2 / 6
 )
 
-// Fits reports whether a value takes at most whole bytes of JSON.
-func Fits(v any) bool {
+// fitsMessage reports whether a value takes at most maxWholeBytes bytes of JSON.
+func fitsMessage(v any) bool {
 	data, err := json.Marshal(v)
-	return err == nil && len(data) <= whole
+	return err == nil && len(data) <= maxWholeBytes
 }
 
-// Fit cuts the streams of a run that a program gets whole if they are too much for a message.
-func Fit(streams ...*Stream) {
+// fitStreams cuts the streams of a run that a program gets whole if they are too much for a message.
+func fitStreams(streams ...*Stream) {
 	var texts []string
 	for _, s := range streams {
 		texts = append(texts, s.Head, s.Tail)
 	}
-	if Fits(texts) {
+	if fitsMessage(texts) {
 		return
 	}
 	for _, s := range streams {
@@ -124,8 +123,8 @@ func Fit(streams ...*Stream) {
 	}
 }
 
-// Text returns the text of segments.
-func Text(segments []cfharness.StreamSegment) string {
+// segmentsText returns the text of segments.
+func segmentsText(segments []cfharness.StreamSegment) string {
 	var b strings.Builder
 	for _, segment := range segments {
 		b.WriteString(segment.Text)
@@ -147,7 +146,7 @@ func (s *Stream) Describe(o *cfharness.Observation, truncated **bool, length **i
 }
 
 // ObserveExit completes what is observed of an exit code; code is nil if the script was stopped.
-func ObserveExit(is *cfharness.ExitCodeObservation, code *int, outcome sandbox.Outcome) {
+func observeExit(is *cfharness.ExitCodeObservation, code *int, outcome sandbox.Outcome) {
 	is.Value, is.Reason = nil, policy.Clip(is.Reason)
 	if is.Policy == cfharness.PolicyObserved {
 		is.Value, is.Reason = code, ""

@@ -1,5 +1,4 @@
-// Package recorder collects the events that single calls add to the records of their sessions.
-package recorder
+package session
 
 import (
 	"encoding/json"
@@ -9,8 +8,8 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// Session is the session of a Recorder's events.
-type Session struct {
+// recordedSession is the session of a Recorder's events.
+type recordedSession struct {
 	ID     string
 	Viewer func(remote bool) *cfharness.Viewer // a caller's view of the records
 }
@@ -22,13 +21,13 @@ type Recorder struct {
 	Brief bool
 
 	mu        sync.Mutex
-	session   *Session // nil if nothing was recorded and the session has the id asked for
-	requested string   // the id asked for, if the session has another
+	session   *recordedSession // nil if nothing was recorded and the session has the id asked for
+	requested string           // the id asked for, if the session has another
 	events    []*provenance.Event
 }
 
 // Opened sets the session of a call that requested another session id. On a nil Recorder it has no effect.
-func (r *Recorder) Opened(s *Session, requested string) {
+func (r *Recorder) Opened(s *recordedSession, requested string) {
 	if r == nil {
 		return
 	}
@@ -38,7 +37,7 @@ func (r *Recorder) Opened(s *Session, requested string) {
 }
 
 // Note adds a recorded event. On a nil Recorder it has no effect.
-func (r *Recorder) Note(s *Session, e *provenance.Event) {
+func (r *Recorder) Note(s *recordedSession, e *provenance.Event) {
 	if r == nil {
 		return
 	}

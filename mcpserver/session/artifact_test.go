@@ -1,4 +1,4 @@
-package artifact
+package session
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ func FuzzPart(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, most uint8) {
 		most = max(most, utf8.UTFMax)
 		text := utf8.Valid(data) && bytes.IndexByte(data, 0) < 0
-		name := Name{File: "outputs/x"}
+		name := ArtifactName{File: "outputs/x"}
 		var whole []byte
 		for reads := 0; ; reads++ {
 			a := name.Part(data, int64(most))
@@ -32,7 +32,7 @@ func FuzzPart(f *testing.F) {
 			if a.Next == "" {
 				break
 			}
-			next, ok := Parse(a.Next)
+			next, ok := ParseArtifact(a.Next)
 			if !ok || next.Offset != name.Offset+int64(len(a.Data)) || reads > len(data) {
 				t.Fatalf("part at %d continues with %s", name.Offset, a.Next)
 			}
@@ -41,7 +41,7 @@ func FuzzPart(f *testing.F) {
 		if !bytes.Equal(whole, data) {
 			t.Errorf("the parts are %q, want %q", whole, data)
 		}
-		if past := (Name{Offset: int64(len(data)) + 9}); len(past.Part(data, int64(most)).Data) != 0 {
+		if past := (ArtifactName{Offset: int64(len(data)) + 9}); len(past.Part(data, int64(most)).Data) != 0 {
 			t.Error("there is something behind the end")
 		}
 	})
@@ -50,7 +50,7 @@ func FuzzPart(f *testing.F) {
 // A part that is asked for inside a character begins with it.
 func TestPartInsideCharacter(t *testing.T) {
 	for offset, want := range map[int64]string{0: "€€", 1: "€€", 2: "€€", 3: "€€", 4: "€€", 6: "€"} {
-		if got := (Name{Offset: offset}).Part([]byte("€€€"), 7); string(got.Data) != want {
+		if got := (ArtifactName{Offset: offset}).Part([]byte("€€€"), 7); string(got.Data) != want {
 			t.Errorf("at %d: %q, want %q", offset, got.Data, want)
 		}
 	}
