@@ -117,7 +117,9 @@ func (a *app) main(ctx context.Context, args []string) int {
 		flagHint(cmd.CommandPath(), cmd.Flags(), failed.Flag))
 	// cobra prints its suggestions on separate lines.
 	text, suggestions, suggests := strings.Cut(failed.Err.Error(), "\n\nDid you mean this?\n")
-	if suggests {
+	if word := unknownCommand(text); word != "" && commandMeant(root, word) != "" {
+		hint = "did you mean skillsd " + commandMeant(root, word) + "?; " + hint
+	} else if suggests {
 		hint = "did you mean " + strings.Join(strings.Fields(suggestions), " or ") + "?; " + hint
 	}
 	if a.retries && !a.started {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -100,6 +101,46 @@ func argsError(cmd *cobra.Command, args []string, check cobra.PositionalArgs) er
 	return exit.Usagef(hint, "%s: %s is missing", path, wanted)
 }
 
+// otherWords are words of other programs for commands.
+var otherWords = map[string]string{
+	"add": "install", "get": "install", "i": "install", "import": "install",
+	"uninstall": "remove", "rm": "remove", "delete": "remove", "del": "remove", "purge": "remove",
+	"ls": "list", "skills": "list", "installed": "list", "outdated": "update --preview",
+	"upgrade": "update", "up": "update", "refresh": "update", "pull": "update", "downgrade": "rollback",
+	"exec": "run", "execute": "run", "call": "run", "invoke": "run",
+	"info": "show", "view": "show", "cat": "show", "describe": "show", "inspect": "show",
+	"find": "search", "init": "setup", "connect": "setup", "onboard": "setup", "start": "serve",
+	"server": "serve", "mcp": "serve", "trust": "allow", "permit": "allow", "grant": "allow",
+	"deny": "disallow", "block": "disallow", "revoke": "disallow", "forbid": "disallow",
+	"log": "session show", "logs": "session show", "history": "session list", "sessions": "session list",
+	"revert": "undo", "status": "doctor", "check": "doctor", "diagnose": "doctor", "lint": "validate",
+	"test": "validate", "web": "page", "ui": "page", "dashboard": "page", "open": "page",
+	"settings": "config show", "on": "enable", "off": "disable", "yes": "approve",
+}
+
+// commandMeant returns the command below cmd for a word of another program, or "".
+func commandMeant(cmd *cobra.Command, word string) string {
+	name := otherWords[strings.ToLower(word)]
+	first, _, _ := strings.Cut(name, " ")
+	for _, sub := range cmd.Commands() {
+		if name != "" && sub.Name() == first {
+			return name
+		}
+	}
+	return ""
+}
+
+// unknownCommand returns the word of cobra's error about a command of skillsd that does not exist, or "".
+func unknownCommand(text string) string {
+	rest, is := strings.CutPrefix(text, "unknown command ")
+	quoted, _, isRoot := strings.Cut(rest, ` for "skillsd"`)
+	word, err := strconv.Unquote(quoted)
+	if !is || !isRoot || err != nil {
+		return ""
+	}
+	return word
+}
+
 // noCommand returns the error for a word that is not a command below cmd.
 func noCommand(cmd *cobra.Command, word string) error {
 	path := cmd.CommandPath()
@@ -107,8 +148,11 @@ func noCommand(cmd *cobra.Command, word string) error {
 	for _, sub := range cmd.Commands() {
 		names = append(names, sub.Name())
 	}
-	return exit.Usagef(meant(word, path+" ", names)+"see `"+path+" --help`",
-		"%s has no command %q", path, word)
+	hint := meant(word, path+" ", names)
+	if name := commandMeant(cmd, word); name != "" {
+		hint = "did you mean " + path + " " + name + "?; "
+	}
+	return exit.Usagef(hint+"see `"+path+" --help`", "%s has no command %q", path, word)
 }
 
 // flagError suggests the nearest flag for an unknown one, or names the commands that have it.

@@ -52,8 +52,22 @@ func (e *Entry) leadsToUs(there map[string]any) bool {
 	}
 	command, args := commandOf(there)
 	base := command[strings.LastIndexAny(command, `/\`)+1:]
-	isSkillsd := command == e.Command || strings.TrimSuffix(base, ".exe") == "skillsd"
+	isSkillsd := command == e.Command && command != NPX || strings.TrimSuffix(base, ".exe") == "skillsd" ||
+		base == NPX && slices.ContainsFunc(args, isPackage)
 	return isSkillsd && slices.Contains(args, "serve")
+}
+
+// NPX is the program that fetches and starts a package of npm.
+const NPX = "npx"
+
+// isPackage reports whether an argument of npx is the package of skillsd, with or without a version.
+func isPackage(arg string) bool { return arg == "skillsd" || strings.HasPrefix(arg, "skillsd@") }
+
+// ServeArgs returns the arguments that start skillsd after the program, or after the package if npx starts it,
+// and those before them.
+func ServeArgs(args []string) (before, serve []string) {
+	at := slices.IndexFunc(args[:min(len(args), 2)], isPackage) + 1
+	return args[:at], args[at:]
 }
 
 // urlKeys are the keys for a URL in the files of clients.
