@@ -71,7 +71,7 @@ type listFlag struct {
 	given  bool // the values are no longer the defaults
 }
 
-// Type is that of a string array, by which pflag reads it.
+// Type is the name by which pflag recognizes a list.
 func (f *listFlag) Type() string { return "stringArray" }
 
 func (f *listFlag) Set(value string) error {
