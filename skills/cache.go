@@ -39,6 +39,10 @@ const (
 // value. A damaged file is discarded, and so are the records of another version of the program, whose rules
 // may differ. A value is decoded only when it is looked up: a process that serves one of ten thousand skills
 // must not decode the others.
+//
+// The form is binary because a start reads all of it. With a line of JSON for each record, a start with 10,000
+// skills took 6 to 8 times as long for its facts, and still twice as long if only the values were JSON; the
+// file was larger by a third.
 type Cache struct {
 	file   string
 	sample func() bool // nil: true once in sampleOne calls

@@ -5,14 +5,18 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -50,7 +54,11 @@ func (a *app) acceptInstalled(ctx context.Context, args []string, yes bool) erro
 		compute: func(i *install.Installer) (*install.Plan, error) { return i.Accept(trees) },
 		confirm: func(ctx context.Context, plan *install.Plan) error {
 			for n := range plan.Changes {
-				installing.Show(a.err, state, &plan.Changes[n])
+				c := &plan.Changes[n]
+				installing.Show(a.err, state, c)
+				if err := a.showArrived(ctx, state, c.After); err != nil {
+					return err
+				}
 			}
 			_, err := a.confirmed(ctx, yes, "Serve "+report.Plural(len(plan.Changes), "skill")+"?")
 			return err
@@ -62,6 +70,26 @@ func (a *app) acceptInstalled(ctx context.Context, args []string, yes bool) erro
 			return nil
 		},
 	})
+}
+
+// showArrived prints the instructions and the scripts of an installed skill that is not served yet.
+func (a *app) showArrived(ctx context.Context, state string, e *install.Entry) error {
+	dir, err := os.OpenRoot(filepath.Join(config.TreesDir(state), e.Tree.Encoded()))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	snapshot, err := skills.Scan(ctx, []skills.Root{{Dir: dir.Name(), FS: dir.FS(), Name: e.Name,
+		Tier: e.Tier}}, &skills.ScanOptions{})
+	if err != nil {
+		return err
+	}
+	row, err := report.Arrived(ctx, snapshot, e)
+	if err != nil {
+		return err
+	}
+	row.Print(a.err, a.err)
+	return nil
 }
 
 // accept marks the waiting changes of a plan as accepted: the given trees and, if asks is set, those that the

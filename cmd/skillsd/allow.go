@@ -118,11 +118,11 @@ func (a *app) notTampered(ctx context.Context, sk *skills.Skill) error {
 	if err != nil {
 		return installing.Failure(err)
 	}
-	if !installing.Tampered(ctx, sk, lock, state) {
+	if !serve.Tampered(ctx, sk, lock, state) {
 		return nil
 	}
-	return exit.Errorf(exit.Failure, installing.TamperedHint, "no script of %s can be allowed: %s",
-		report.Printable(sk.Path), installing.TamperedText)
+	return exit.Errorf(exit.Failure, serve.TamperedHint, "no script of %s can be allowed: %s",
+		report.Printable(sk.Path), serve.TamperedText)
 }
 
 // howOften asks how often to ask before the script runs; an empty answer changes nothing.
@@ -221,6 +221,11 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 			report.Printable(err.Error()))
 	}
 	facts.Imports = found.Rows()
+	if found != nil {
+		if err := facts.AddFiles(ctx, sk, found.Files); err != nil {
+			return err
+		}
+	}
 	if len(known.Network) > 0 {
 		if in, err := o.app.Interpreters().Find(ctx, facts.Runtime); err == nil && in != nil {
 			facts.Unreached = script.NoProxy(script.Runtime(facts.Runtime), in.Version)
@@ -269,8 +274,12 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		o.app.printf("allowed %s@%s, with any other files of its skill\n", serve.ScriptName(entry),
 			short(facts.Digest))
 	} else {
-		o.app.printf("allowed %s@%s, with the other files of its skill as they are\n",
-			serve.ScriptName(entry), short(facts.Digest))
+		files := ""
+		if len(facts.Files) > 0 {
+			files = ", among them " + strings.Join(facts.Files, ", ")
+		}
+		o.app.printf("allowed %s@%s, with the other files of its skill as they are%s\n",
+			serve.ScriptName(entry), short(facts.Digest), report.Printable(files))
 	}
 	o.app.notef("skillsd: note: written to %s\n"+
 		"skillsd: note: servers with this configuration apply it at once",
@@ -357,7 +366,7 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 		row := serve.AllowState(ctx, snapshot, entry)
 		if sk := snapshot.Skill(entry.Skill); sk != nil && row.State != serve.StateAllowed {
 			if o.app.notTampered(ctx, sk) != nil {
-				row.Detail, row.Hint = installing.TamperedText, installing.TamperedHint
+				row.Detail, row.Hint = serve.TamperedText, serve.TamperedHint
 			}
 		}
 		if row.State == serve.StateAllowed && verdicts.Unreleased(entry) {

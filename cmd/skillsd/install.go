@@ -242,7 +242,7 @@ func newInstallCmd(a *app) *cobra.Command {
 			"one of its pages, of a site that publishes skills, or of a SKILL.md; a git URL (https:// " +
 			"or ssh://); the URL of a .tar.gz, .tgz, .tar or .zip archive; a reference to an image " +
 			"registry (oci://); an MCP server that serves skills (mcp+https://HOST/mcp, " +
-			"'mcp+stdio:PROGRAM ARGUMENT...'); a zip archive or a directory.\n\n" +
+			"'mcp+stdio:PROGRAM ARGUMENT...'); an archive on this machine, or a directory.\n\n" +
 			"A skill is named by its directory in the source; --name chooses another name. " +
 			"skillsd.lock in the state directory has the source, the commit and the digest of every " +
 			"file. With --keep-going the exit code is 3 if a skill was left out.\n\n" +

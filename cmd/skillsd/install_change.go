@@ -299,7 +299,7 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 	}
 	for _, c := range o.found {
 		if !o.JSON {
-			o.app.printf("%s\n", report.Printable(c.Name+": "+string(c.Verdict)+": "+c.Why))
+			o.app.printf("%s\n", report.Printable(c.Name+" "+report.Reasons(c.Verdict, c.Why)))
 		}
 	}
 	count := report.Plural(changed, "skill")
@@ -356,7 +356,8 @@ func newUpdateCmd(a *app) *cobra.Command {
 			"the version that is served. On a terminal you are asked; elsewhere --accept DIGEST " +
 			"accepts exactly the version that was printed, and without it the exit code is 3.\n\n" +
 			"--accept NAME serves an installed skill that needs a review and is not served yet. The " +
-			"reasons are printed, with the place of the files, and you are asked; --yes does not ask. " +
+			"reasons are printed, with its instructions and scripts and the place of the files, and " +
+			"you are asked; --yes does not ask. " +
 			"With NAME@DIGEST any other content is refused. A skill with the verdict refuse cannot be " +
 			"accepted.\n\n" +
 			"A skill that is no longer where it came from keeps its version, and the exit code is 3. " +

@@ -101,7 +101,8 @@ func newPublishCmd(a *app) *cobra.Command {
 
 func (o *publishOptions) run(ctx context.Context, args []string) error {
 	a, flag := o.app, o.app.Cfg.ClusterFlag()
-	const forms = "give one of FILE.tar.gz, oci://REGISTRY/REPOSITORY, --site DIR and --plugin NAME"
+	const forms = "skillsd publish DIR takes one of FILE.tar.gz, oci://REGISTRY/REPOSITORY, --site DIR, " +
+		"--plugin NAME"
 	targets := len(args) - 1
 	for _, given := range []string{o.Site, o.Plugin.Name} {
 		if given != "" {
@@ -109,10 +110,13 @@ func (o *publishOptions) run(ctx context.Context, args []string) error {
 		}
 	}
 	switch {
+	case len(args) == 0 && targets < 0 && flag == "" && len(a.cluster.Servers) == 0:
+		return exit.Usagef(forms+"; what is installed here is published with --cluster "+
+			"URL", "publish takes DIR first")
 	case len(args) == 0 && targets < 0:
 		return a.publishInstalled(ctx, o.JSON)
 	case len(args) == 0:
-		return exit.Usagef("skillsd publish DIR "+forms, "publish takes DIR first")
+		return exit.Usagef(forms, "publish takes DIR first")
 	case flag != "":
 		return exit.Usagef("leave one of them out: without DIR what is installed here goes to the cluster",
 			"--%s has no effect on the skills of a directory", flag)
@@ -124,8 +128,21 @@ func (o *publishOptions) run(ctx context.Context, args []string) error {
 		return a.publish(ctx, args[0], o.Site, o.JSON)
 	case strings.HasSuffix(args[1], ".tar.gz") && !strings.Contains(args[1], "://"):
 		return a.pack(ctx, args[0], args[1], o.JSON)
+	case !strings.Contains(args[1], "://"):
+		return exit.Usagef("to write an archive: skillsd publish "+report.ShellLine(args[0],
+			archiveName(args[1]))+"; for a registry, give a reference such as oci://host/skill:1.0",
+			"publish writes an archive to a file that ends in .tar.gz, and %q does not",
+			report.Printable(args[1]))
 	}
 	return a.push(ctx, args[0], args[1], o.JSON)
+}
+
+// archiveName returns the name of an archive that publish writes, for a name with another extension or none.
+func archiveName(name string) string {
+	for _, end := range []string{".zip", ".skill", ".tgz", ".tar", ".gz"} {
+		name = strings.TrimSuffix(name, end)
+	}
+	return strings.TrimRight(name, "/") + ".tar.gz"
 }
 
 // published is the output of `skillsd publish --json`.

@@ -18,7 +18,6 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
@@ -295,9 +294,6 @@ func (o *runOptions) refused(id string, err error) error {
 		object := &denied.Object
 		failed.Err = fmt.Errorf("refused, %s: %s (%s)", object.Code, object.Detail, object.Reason)
 		failed.Hint = remedyOf(denied)
-		if policy.Code(object.Code) == policy.CodeScriptSnapshotMismatch && o.tampered(object.Skill) {
-			failed.Hint = installing.TamperedHint
-		}
 		if o.app.agentShell() != "" {
 			failed.Hint = object.Remedy // for a model
 		}
@@ -321,17 +317,6 @@ func (o *runOptions) refused(id string, err error) error {
 		return errors.Join(failed, report.WriteJSON(o.app.out, result))
 	}
 	return failed
-}
-
-// tampered reports whether a skill is installed and its files are not those that were installed.
-func (o *runOptions) tampered(skill string) bool {
-	reader := config.ReaderOptions{Roots: o.Serve.Roots, Skills: o.Serve.Choice}
-	snapshot, err := reader.Scan(context.Background(), &o.app.Process)
-	if err != nil {
-		return false
-	}
-	sk := snapshot.Skill(skill)
-	return sk != nil && o.app.notTampered(context.Background(), sk) != nil
 }
 
 // remedyOf returns the remedy of a denial for the operator, who did not call a tool.

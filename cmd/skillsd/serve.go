@@ -68,7 +68,7 @@ func newServeCmd(a *app) *cobra.Command {
 func (a *app) serveAgain() (*serve.Options, error) {
 	again := &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard,
 		Process: config.Process{Env: a.Env}}
-	root := newServerCmd(again)
+	root := newRootCmd(again, "serve")
 	cmd, rest, err := root.Find(a.args)
 	if err != nil {
 		return again.serving, err
@@ -249,7 +249,7 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 
 // knownTo returns those flags that a command has.
 func (a *app) knownTo(words, flags []string) []string {
-	cmd, _, err := newRootCmd(&app{Process: config.Process{Env: a.Env}}).Find(words)
+	cmd, _, err := a.find(words)
 	return slices.DeleteFunc(slices.Clone(flags), func(flag string) bool {
 		name, _, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
 		return err != nil || cmd.Flags().Lookup(name) == nil

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -286,15 +287,15 @@ func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
 	if o.TokenEnv != "" {
 		return nil, exit.Usagef("a server that the client starts needs no token", "--token-env needs --http")
 	}
-	var err error
-	e.Command, err = o.command()
+	command, err := o.command()
 	if err != nil {
 		return nil, err
 	}
-	e.Args, err = o.serveArgs(args)
+	words, err := o.serveArgs(args)
 	if err != nil {
 		return nil, err
 	}
+	e.Command, e.Args = command[0], append(command[1:], words...)
 	for _, arg := range e.CommandLine() {
 		if strings.ToValidUTF8(arg, "") != arg || strings.ContainsAny(arg, "\x00\r\n") {
 			return nil, exit.Usagef("leave out the line break or the byte that is not text",
@@ -340,21 +341,34 @@ func (o *setupOptions) remote(e *clients.Entry, args []string) error {
 	return nil
 }
 
-// command returns the program that the client starts. A link in PATH to this program is better than its
-// target, which an update may move. The file of a project must not contain paths of this machine.
-func (o *setupOptions) command() (string, error) {
+// command returns the program that the client starts, and its arguments before those of skillsd. A link in
+// PATH to this program is better than its target, which an update may move. The file of a project must not
+// contain paths of this machine.
+func (o *setupOptions) command() ([]string, error) {
 	if o.Project != "" {
-		return "skillsd", nil
+		return []string{"skillsd"}, nil
 	}
 	self, err := os.Executable()
 	if found, missing := exec.LookPath("skillsd"); missing == nil && err == nil {
 		a, errA := os.Stat(self)
 		b, errB := os.Stat(found)
 		if errA == nil && errB == nil && os.SameFile(a, b) {
-			return found, nil
+			return []string{found}, nil
 		}
 	}
-	return self, err
+	if inCacheOfNPX(self) {
+		// npm removes programs from this cache. The version keeps npx from another one, and from asking the
+		// registry at each start.
+		version, _, _ := strings.Cut(strings.TrimPrefix(readBuild().Version, "v"), "+")
+		return []string{clients.NPX, "-y", "skillsd@" + version}, err
+	}
+	return []string{self}, err
+}
+
+// inCacheOfNPX reports whether npx started the program at a path. On Windows, clients cannot start npx without
+// a shell.
+func inCacheOfNPX(path string) bool {
+	return runtime.GOOS != "windows" && strings.Contains(path, "/_npx/")
 }
 
 // serveArgs returns the arguments after the command: serve with the flags that were given, each checked.
@@ -435,6 +449,13 @@ var ofWorkspace = []string{"workspace", "workspace-from-client", "release"}
 // keep returns the arguments of an entry that replaces an earlier one of skillsd: what is given now, and the
 // flags of the earlier one that are not given now.
 func (o *setupOptions) keep(old, now []string) []string {
+	_, had := clients.ServeArgs(old)
+	start, given := clients.ServeArgs(now)
+	return append(slices.Clone(start), o.keepFlags(had, given)...)
+}
+
+// keepFlags is keep for the arguments of skillsd.
+func (o *setupOptions) keepFlags(old, now []string) []string {
 	had, errHad := o.serveFlags(old)
 	given, errGiven := o.serveFlags(now)
 	if errHad != nil || errGiven != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/adopt"
 	"github.com/skillsd/skillsd/cmd/skillsd/clients"
@@ -35,6 +36,7 @@ type machineSetup struct {
 
 	found  []*clients.Client // on this machine
 	own    []adopt.Skill     // skills that these clients load themselves
+	linked []string          // links of such skills that lead to other directories
 	record *adopt.Record
 	state  string
 }
@@ -144,7 +146,7 @@ func (s *machineSetup) look() {
 		s.found = append(s.found, client)
 		dirs = append(dirs, client.OwnSkills(s.app.Env, "")...)
 	}
-	s.own = adopt.Find(dirs)
+	s.own, s.linked = adopt.Find(dirs)
 }
 
 // print prints what was found.
@@ -178,6 +180,13 @@ func (s *machineSetup) print(ctx context.Context) {
 		dirs = []string{"none yet"}
 	}
 	a.notef("Skills   %s", strings.Join(dirs, ", "))
+	if len(s.linked) > 0 {
+		shown := s.linked[:min(len(s.linked), 5)]
+		if len(shown) < len(s.linked) {
+			shown = append(slices.Clone(shown), fmt.Sprintf("and %d more", len(s.linked)-len(shown)))
+		}
+		a.notef("         links to other directories stay there: %s", report.Printable(strings.Join(shown, ", ")))
+	}
 	path, _ := a.Env("PATH")
 	runner, _, err := detect.Select(ctx, detect.Auto, &detect.Options{Path: path, Writable: a.Writable(),
 		Native: &native.Options{UIDs: native.DefaultUIDs()}})
@@ -294,6 +303,7 @@ func (s *machineSetup) adopt(ctx context.Context) error {
 		}
 		failed = errors.Join(failed, s.installAdopted(ctx, dir))
 	}
+	s.warnOfShadows(ctx)
 	return failed
 }
 
@@ -344,11 +354,41 @@ func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
 		return filepath.Dir(m.To) == dir && !served[m.To]
 	})
 	for _, move := range back {
+		name := filepath.Base(move.From)
+		if e := lock.Find(name); e != nil && e.Origin.Source != dir {
+			a.notef("%s stays there: another skill with its name is installed", report.Printable(move.From))
+			continue
+		}
 		a.notef("%s stays there; to see why: %s", report.Printable(move.From),
 			report.Printable(report.ShellLine("skillsd", "validate", "--lenient", move.From)))
 	}
 	a.notef("took over %s", report.Plural(len(served), "skill"))
 	return errors.Join(err, wrong)
+}
+
+// warnOfShadows names the skills that were taken over and are not used, since a directory that comes first has
+// a skill with the same name.
+func (s *machineSetup) warnOfShadows(ctx context.Context) {
+	lock, err := s.app.readLock()
+	if err != nil {
+		return
+	}
+	reader := &config.ReaderOptions{}
+	reader.Register(pflag.NewFlagSet("", pflag.ContinueOnError)) // the defaults
+	snapshot, err := reader.Scan(ctx, &s.app.Process)
+	if err != nil {
+		return
+	}
+	for _, e := range lock.Skills {
+		sk := snapshot.Skill(e.Name)
+		if sk == nil || !e.Served() || !config.Inside(e.Origin.Source, filepath.Join(s.state, "adopted")) ||
+			config.Inside(sk.Root.Dir, s.state) {
+			continue
+		}
+		s.app.notef("skillsd: warning: %s: the skill in %s is used, not the one that was taken over; remove "+
+			"or rename one of them", report.Printable(e.Name),
+			report.Printable(filepath.Join(sk.Root.Dir, filepath.FromSlash(sk.Dir))))
+	}
 }
 
 // next prints how to go on.
@@ -397,6 +437,11 @@ func (s *machineSetup) undo(ctx context.Context) error {
 	var names []string
 	for _, c := range s.record.Clients {
 		names = append(names, c.Client)
+	}
+	if !s.yes && !(report.IsTerminal(a.in) && report.IsTerminal(a.err)) {
+		return exit.Errorf(exit.Failure, "to do it without a question: skillsd setup --undo --yes",
+			"nothing was changed: skillsd setup --undo would disconnect %s and move %s back, and asks on a "+
+				"terminal", report.Printable(strings.Join(names, ", ")), skillsIn(s.record.Moves))
 	}
 	_, err = a.confirmed(ctx, s.yes, fmt.Sprintf("Disconnect %s, and move %s back?",
 		report.Printable(strings.Join(names, ", ")), skillsIn(s.record.Moves)))

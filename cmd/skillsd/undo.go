@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
@@ -41,8 +42,9 @@ func newUndoCmd(a *app) *cobra.Command {
 		Use:   "undo [SESSION | RUN]",
 		Short: "Undo the last run that changed files of a project",
 		Long: "Return the files that the last run changed or deleted in a project directory, and remove\n" +
-			"the files that it made. With SESSION it is the last such run of a session, with RUN a run\n" +
-			"that --list names. The changes are printed first, and you are asked.\n\n" +
+			"the files that it made: the last run in the directory where you are, or if there was none,\n" +
+			"the last run at all. With SESSION it is the last such run of a session, with RUN a run\n" +
+			"that --list names. The changes are printed first, with their directory, and you are asked.\n\n" +
 			"  skillsd undo\n" +
 			"  skillsd undo --list\n\n" +
 			"A file that was changed since the run stays, unless --force is given. The files are kept\n" +
@@ -73,6 +75,9 @@ type undoable struct {
 }
 
 func (u *undoable) script() string { return u.list.Skill + ":" + u.list.Path }
+
+// isHere reports whether the run changed files of the working directory, or of a directory above it.
+func (u *undoable) isHere() bool { return u.problem == "" && config.Inside(".", u.list.Workspace) }
 
 func (u *undoable) when() string { return u.at.Local().Format(time.DateTime) }
 
@@ -209,6 +214,10 @@ func (o *undoOptions) choose(runs []*undoable, name string) (*undoable, error) {
 		return nil, exit.Errorf(exit.Failure, hint, "there is no run to undo")
 	}
 	if name == "" || name == "latest" {
+		here := slices.IndexFunc(runs, (*undoable).isHere)
+		if here >= 0 {
+			return runs[here], nil
+		}
 		if runs[0].problem == "" {
 			return runs[0], nil
 		}
@@ -263,7 +272,8 @@ func (o *undoOptions) undo(ctx context.Context, records originalsReader, run *un
 	if o.DryRun {
 		return left(planned)
 	}
-	if _, err := o.app.confirmed(ctx, o.Yes, "Undo "+report.Plural(todo, "change")+"?"); err != nil {
+	question := "Undo " + report.Plural(todo, "change") + " in " + report.Printable(run.list.Workspace) + "?"
+	if _, err := o.app.confirmed(ctx, o.Yes, question); err != nil {
 		return err
 	}
 	record, err := o.begin(ctx, run)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,16 +26,20 @@ const (
 
 // again adds the flags of this command that the skillsd commands in a text need.
 func (a *app) again(text string) string {
-	if a.ran == nil {
+	given := func(name string) bool {
+		flag := a.ran.Flag(name)
+		return flag != nil && flag.Changed
+	}
+	if a.ran == nil || !slices.ContainsFunc(strings.Fields(whereFlags+whatFlags), given) {
 		return text
 	}
 	return report.Again(text, func(words []string) (named int, more [][]string) {
-		next, rest, err := a.ran.Root().Find(words)
+		next, rest, err := a.find(words)
 		if err != nil || next.HasSubCommands() || isAlone(next) {
 			return 0, nil
 		}
 		names := whereFlags
-		if next == a.ran {
+		if next.CommandPath() == a.ran.CommandPath() {
 			names += whatFlags
 		}
 		for name := range strings.FieldsSeq(names) {
@@ -66,13 +71,13 @@ func (a *app) again(text string) string {
 
 // explainUsage makes cmd and the commands below it answer wrong arguments and flags with a sentence about the
 // mistake, and a hint at the intended argument.
-func explainUsage(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(flagError)
+func (a *app) explainUsage(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(a.flagError)
 	for _, sub := range cmd.Commands() {
 		if check := sub.Args; check != nil {
 			sub.Args = func(cmd *cobra.Command, args []string) error { return argsError(cmd, args, check) }
 		}
-		explainUsage(sub)
+		a.explainUsage(sub)
 	}
 }
 
@@ -100,6 +105,46 @@ func argsError(cmd *cobra.Command, args []string, check cobra.PositionalArgs) er
 	return exit.Usagef(hint, "%s: %s is missing", path, wanted)
 }
 
+// otherWords are words of other programs for commands.
+var otherWords = map[string]string{
+	"add": "install", "get": "install", "i": "install", "import": "install",
+	"uninstall": "remove", "rm": "remove", "delete": "remove", "del": "remove", "purge": "remove",
+	"ls": "list", "skills": "list", "installed": "list", "outdated": "update --preview",
+	"upgrade": "update", "up": "update", "refresh": "update", "pull": "update", "downgrade": "rollback",
+	"exec": "run", "execute": "run", "call": "run", "invoke": "run",
+	"info": "show", "view": "show", "cat": "show", "describe": "show", "inspect": "show",
+	"find": "search", "init": "setup", "connect": "setup", "onboard": "setup", "start": "serve",
+	"server": "serve", "mcp": "serve", "trust": "allow", "permit": "allow", "grant": "allow",
+	"deny": "disallow", "block": "disallow", "revoke": "disallow", "forbid": "disallow",
+	"log": "session show", "logs": "session show", "history": "session list", "sessions": "session list",
+	"revert": "undo", "status": "doctor", "check": "doctor", "diagnose": "doctor", "lint": "validate",
+	"test": "validate", "web": "page", "ui": "page", "dashboard": "page", "open": "page",
+	"settings": "config show", "on": "enable", "off": "disable", "yes": "approve",
+}
+
+// commandMeant returns the command below cmd for a word of another program, or "".
+func commandMeant(cmd *cobra.Command, word string) string {
+	name := otherWords[strings.ToLower(word)]
+	first, _, _ := strings.Cut(name, " ")
+	for _, sub := range cmd.Commands() {
+		if name != "" && sub.Name() == first {
+			return name
+		}
+	}
+	return ""
+}
+
+// unknownCommand returns the word of cobra's error about a command of skillsd that does not exist, or "".
+func unknownCommand(text string) string {
+	rest, is := strings.CutPrefix(text, "unknown command ")
+	quoted, _, isRoot := strings.Cut(rest, ` for "skillsd"`)
+	word, err := strconv.Unquote(quoted)
+	if !is || !isRoot || err != nil {
+		return ""
+	}
+	return word
+}
+
 // noCommand returns the error for a word that is not a command below cmd.
 func noCommand(cmd *cobra.Command, word string) error {
 	path := cmd.CommandPath()
@@ -107,12 +152,15 @@ func noCommand(cmd *cobra.Command, word string) error {
 	for _, sub := range cmd.Commands() {
 		names = append(names, sub.Name())
 	}
-	return exit.Usagef(meant(word, path+" ", names)+"see `"+path+" --help`",
-		"%s has no command %q", path, word)
+	hint := meant(word, path+" ", names)
+	if name := commandMeant(cmd, word); name != "" {
+		hint = "did you mean " + path + " " + name + "?; "
+	}
+	return exit.Usagef(hint+"see `"+path+" --help`", "%s has no command %q", path, word)
 }
 
 // flagError suggests the nearest flag for an unknown one, or names the commands that have it.
-func flagError(cmd *cobra.Command, err error) error {
+func (a *app) flagError(cmd *cobra.Command, err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || unknown.GetSpecifiedShortnames() != "" {
 		return err
@@ -123,12 +171,14 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	var own, others []string
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) { own = append(own, flag.Name) })
-	for _, other := range cmd.Root().Commands() {
-		if other.IsAvailableCommand() && other.LocalFlags().Lookup(name) != nil {
-			others = append(others, "`"+other.CommandPath()+"`")
+	hint := meant(name, "--", own)
+	if hint == "" || !cmd.HasParent() {
+		for _, other := range newRootCmd(&app{Process: config.Process{Env: a.Env}}).Commands() {
+			if other.IsAvailableCommand() && other.LocalFlags().Lookup(name) != nil {
+				others = append(others, "`"+other.CommandPath()+"`")
+			}
 		}
 	}
-	hint := meant(name, "--", own)
 	const serve = "`skillsd serve`"
 	switch {
 	case !cmd.HasParent() && slices.Contains(others, serve):

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
@@ -25,6 +26,21 @@ func TestAgainFlags(t *testing.T) {
 		a.ran = install
 		if got := a.again("skillsd install x"); got != want {
 			t.Errorf("%s: again = %q, want %q", given, got, want)
+		}
+	}
+}
+
+// Words of other programs lead to a command that exists, and no command of skillsd is such a word.
+func TestOtherWords(t *testing.T) {
+	root := newRootCmd(&app{Process: config.Process{Env: func(string) (string, bool) { return "", false }}})
+	for word, name := range otherWords {
+		words := strings.Fields(name)
+		if cmd, rest, err := root.Find(words); err != nil || cmd == root || strings.Join(rest, "") > "--" &&
+			cmd.Flags().Lookup(strings.TrimPrefix(rest[0], "--")) == nil {
+			t.Errorf("%s leads to %q: %v", word, name, err)
+		}
+		if cmd, _, err := root.Find([]string{word}); err == nil && cmd != root {
+			t.Errorf("%s is a command", word)
 		}
 	}
 }

@@ -53,6 +53,12 @@ var (
 	loadedOld = refusal{code: policy.CodeScriptSnapshotMismatch,
 		detail: "the skill changed since it was loaded, and the script is allowed as it is now",
 		remedy: "call load_skill again, then run the script again"}
+	// tampered changes the remedies of a denial.
+	tampered = refusal{
+		remedy: "somebody changed the files of this installed skill; ask the user to bring back what was " +
+			"installed, with `skillsd sync` in a terminal of their own, then load the skill again",
+		operator: "files of the skill were changed where it is installed, and not by an update: " +
+			"`skillsd sync` brings back what was installed; then load the skill again"}
 	skillRemoved = refusal{code: policy.CodeScriptSnapshotMismatch,
 		detail:   "the skill {name} was removed or disabled",
 		remedy:   "do without it, or ask the user to put it back as it was",

@@ -244,8 +244,33 @@ func (s *Session) refuse(ctx context.Context, r *run, err error) error {
 	if failed := r.recorded.wait(); failed != nil {
 		return failed
 	}
-	_, err = s.notRun(ctx, r, err)
+	_, err = s.notRun(ctx, r, s.restorable(ctx, r, err))
 	return err
+}
+
+// restorable returns err, the reason why a run does not start, or the same denial with another remedy: if
+// somebody changed the files of an installed skill, they must be restored, and nothing is to be allowed.
+func (s *Session) restorable(ctx context.Context, r *run, err error) error {
+	denial, ok := errors.AsType[*policy.Denial](err)
+	if !ok || s.cfg.Tampered == nil {
+		return err
+	}
+	switch denial.Code {
+	case policy.CodeScriptSnapshotMismatch, policy.CodeScriptNotAllowlisted:
+	default:
+		return err
+	}
+	sk := s.visible(r.call).Skill(denial.Skill)
+	if sk == nil {
+		return err
+	}
+	sk, _, failure := s.current(ctx, sk)
+	if failure != nil || !s.cfg.Tampered(ctx, sk) {
+		return err
+	}
+	advised := *denial
+	advised.Remedy, advised.Operator = tampered.remedy, tampered.operator
+	return &advised
 }
 
 // failedRun records why a run that passed the gate has no result, and returns the error for the caller.

@@ -83,6 +83,9 @@ type Config struct {
 
 	Environments *packages.Environments // optional
 
+	// Tampered reports whether the files of a skill are not those that were installed. Optional.
+	Tampered func(ctx context.Context, sk *skills.Skill) bool
+
 	// Peers finds the sessions of all servers that record into Records; each server can continue the
 	// sessions of the others. Approver shares its questions with theirs. Optional: nil means that there are
 	// no other servers.

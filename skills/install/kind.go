@@ -14,6 +14,7 @@ type Kind string
 const (
 	KindGit       Kind = "git"
 	KindZip       Kind = "zip"
+	KindTar       Kind = "tar" // an archive on this machine, plain or compressed by gzip
 	KindDirectory Kind = "directory"
 	KindURL       Kind = "url"   // an archive of a web server
 	KindIndex     Kind = "index" // the skills that a web server publishes
@@ -45,8 +46,9 @@ type sourceKind interface {
 var kinds map[Kind]sourceKind
 
 func init() {
-	kinds = map[Kind]sourceKind{KindGit: gitKind{}, KindZip: zipKind{}, KindDirectory: directoryKind{},
-		KindURL: urlKind{}, KindIndex: indexKind{}, KindOCI: ociKind{}, KindMCP: mcpKind{},
+	kinds = map[Kind]sourceKind{KindGit: gitKind{}, KindZip: zipKind{}, KindTar: tarKind{},
+		KindDirectory: directoryKind{},
+		KindURL:       urlKind{}, KindIndex: indexKind{}, KindOCI: ociKind{}, KindMCP: mcpKind{},
 		KindTree: treeKind{}}
 }
 
@@ -62,8 +64,8 @@ func resolve(given, ref string, insecure bool) (Origin, error) {
 			return origin, err
 		}
 	}
-	return Origin{}, refuse("give a directory, a file that ends in .zip, or a URL",
-		"%q is neither a directory nor a zip archive", given)
+	return Origin{}, refuse("give a directory, a file that ends in "+strings.Join(archiveEnds, ", ")+
+		", or a URL", "%q is neither a directory nor an archive", given)
 }
 
 // isWeb reports whether a source is a URL of a web server.

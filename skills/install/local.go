@@ -2,6 +2,7 @@ package install
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -23,11 +24,14 @@ type directoryKind struct{ plain }
 // zipKind is a zip archive on this machine. directoryKind resolves it too: both are paths.
 type zipKind struct{ plain }
 
+// tarKind is a tar archive on this machine, likewise. Unlike a zip archive it is extracted first.
+type tarKind struct{ plain }
+
 func (directoryKind) resolve(given, ref string, _ bool) (Origin, bool, error) {
 	if ref != "" {
 		return Origin{}, false, refuse("leave it out", "--ref goes with a git URL only")
 	}
-	const sources = "give a directory, a zip archive, OWNER/REPOSITORY of GitHub, or a URL such as " +
+	const sources = "give a directory, a zip or tar archive, OWNER/REPOSITORY of GitHub, or a URL such as " +
 		"https://host/owner/repository, " +
 		"https://host/skills.tar.gz or oci://host/skill:1.0"
 	if given == "" {
@@ -47,6 +51,8 @@ func (directoryKind) resolve(given, ref string, _ bool) (Origin, bool, error) {
 		return Origin{Kind: KindDirectory, Source: file}, true, nil
 	case info.Mode().IsRegular() && isZip(file):
 		return Origin{Kind: KindZip, Source: file}, true, nil
+	case info.Mode().IsRegular() && archiveEnd(file) != "":
+		return Origin{Kind: KindTar, Source: file}, true, nil
 	}
 	return Origin{}, false, nil
 }
@@ -67,6 +73,8 @@ func (directoryKind) check(o Origin) error {
 
 func (zipKind) check(o Origin) error { return directoryKind{}.check(o) }
 
+func (tarKind) check(o Origin) error { return directoryKind{}.check(o) }
+
 func (directoryKind) fetch(_ context.Context, _ *Plan, f *fetched, _ Access) (skills.Root, error) {
 	f.base = filepath.Base(f.origin.Source)
 	return f.openRoot(f.origin.Source, true)
@@ -75,6 +83,35 @@ func (directoryKind) fetch(_ context.Context, _ *Plan, f *fetched, _ Access) (sk
 func (zipKind) fetch(_ context.Context, _ *Plan, f *fetched, _ Access) (skills.Root, error) {
 	f.base = strings.TrimSuffix(filepath.Base(f.origin.Source), filepath.Ext(f.origin.Source))
 	return f.zipRoot(f.origin.Source)
+}
+
+func (tarKind) fetch(_ context.Context, p *Plan, f *fetched, _ Access) (root skills.Root, err error) {
+	f.base = path.Base(filepath.ToSlash(f.origin.Source))
+	f.base = f.base[:len(f.base)-len(archiveEnd(f.base))]
+	name := "tar-" + rand.Text()
+	dir := p.dir + "/" + name
+	f.close = func() error { return p.i.root.RemoveAll(dir) }
+	if err := p.i.root.MkdirAll(dir, 0o700); err != nil {
+		return root, err
+	}
+	// The file may be replaced since it was resolved: opening a named pipe must not block.
+	file, err := os.OpenFile(f.origin.Source, os.O_RDONLY|fsys.NonBlock, 0)
+	if err != nil {
+		return root, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return root, err
+	case !info.Mode().IsRegular() || info.Size() > maxDownload:
+		return root, refuse("", "%q is no regular file, or has more than %d bytes", clip(f.origin.Source),
+			maxDownload)
+	}
+	if err := p.untarFile(file, dir, info.Size()); err != nil {
+		return root, err
+	}
+	return f.ownRoot(p.path(name))
 }
 
 // ownRoot returns the root for the requested part of a directory to which no other process writes: that of

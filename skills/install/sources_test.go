@@ -25,7 +25,7 @@ func open(t testing.TB, cfg install.Config, step func(string) error) *install.In
 // TestSources holds every kind of source to the contract of installed skills.
 func TestSources(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) sourcetest.Publisher{
-		"directory": sourcetest.Directory, "zip": sourcetest.ZipFile, "git": sourcetest.Git,
+		"directory": sourcetest.Directory, "zip": sourcetest.ZipFile, "tar": sourcetest.TarFile, "git": sourcetest.Git,
 		"web tar": sourcetest.Archive(".tar.gz"), "web zip": sourcetest.Archive(".zip"),
 		"server": sourcetest.Served, "index": sourcetest.Index, "registry": sourcetest.Registry, "collection": sourcetest.Collection,
 	} {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"net/url"
 	"os"
 	"path"
@@ -22,7 +23,7 @@ import (
 // maxDownload is the maximum size of a downloaded archive, in bytes.
 const maxDownload = 1 << 30
 
-// archiveEnds are the extensions of archives on web servers.
+// archiveEnds are the extensions of archives.
 var archiveEnds = []string{".zip", ".skill", ".tar.gz", ".tgz", ".tar"}
 
 // isArchive reports whether a URL is the URL of an archive. Git repositories are not named like this in
@@ -224,10 +225,15 @@ func (p *Plan) untar(name, into string, size int64) error {
 		return err
 	}
 	defer file.Close()
+	return p.untarFile(file, into, size)
+}
+
+// untarFile extracts a tar archive of size bytes into a directory below the state directory.
+func (p *Plan) untarFile(r io.Reader, into string, size int64) error {
 	dir, err := p.i.root.OpenRoot(into)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return archive.Untar(file, size, dir)
+	return archive.Untar(r, size, dir)
 }

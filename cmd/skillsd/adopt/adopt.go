@@ -38,7 +38,7 @@ type Skill struct {
 // Find returns the skills in directories, each once, in the order of the directories and then by name. Links
 // that lead elsewhere are left out, as is a directory that is itself a link to none of the others: it may
 // lead to a repository that the user works in. So are names that are not UTF-8, which a record cannot hold.
-func Find(dirs []string) (found []Skill) {
+func Find(dirs []string) (found []Skill, elsewhere []string) {
 	var real []string
 	for _, dir := range dirs {
 		above, err := filepath.EvalSymlinks(filepath.Dir(dir))
@@ -65,14 +65,18 @@ func Find(dirs []string) (found []Skill) {
 			isLink := entry.Type()&fs.ModeSymlink != 0
 			if isLink {
 				to, err := filepath.EvalSymlinks(path)
-				if err != nil || !slices.Contains(real, filepath.Dir(to)) {
+				if err != nil {
+					continue
+				}
+				if !slices.Contains(real, filepath.Dir(to)) {
+					elsewhere = append(elsewhere, path)
 					continue
 				}
 			}
 			found = append(found, Skill{dir, entry.Name(), isLink})
 		}
 	}
-	return found
+	return found, elsewhere
 }
 
 // Count returns the number of skills, without the links to others of them.

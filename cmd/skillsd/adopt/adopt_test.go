@@ -26,7 +26,11 @@ func home(t *testing.T) (dir string, found []Skill) {
 		}
 	}
 	agents, claude := filepath.Join(dir, ".agents", "skills"), filepath.Join(dir, ".claude", "skills")
-	return dir, Find([]string{claude, agents, claude, filepath.Join(dir, "missing")})
+	found, elsewhere := Find([]string{claude, agents, claude, filepath.Join(dir, "missing")})
+	if want := []string{filepath.Join(claude, "mine")}; !slices.Equal(elsewhere, want) {
+		t.Errorf("links elsewhere: %q, want %q", elsewhere, want)
+	}
+	return dir, found
 }
 
 func names(found []Skill) (list []string) {
@@ -70,7 +74,7 @@ func TestTakeAndReturn(t *testing.T) {
 	if _, err := r.Take(found[2:]); err != nil {
 		t.Fatal(err)
 	}
-	if left := Find([]string{filepath.Join(dir, ".claude", "skills"), filepath.Join(dir, ".agents", "skills")}); left != nil {
+	if left, _ := Find([]string{filepath.Join(dir, ".claude", "skills"), filepath.Join(dir, ".agents", "skills")}); left != nil {
 		t.Fatalf("left: %q", names(left))
 	}
 
@@ -93,7 +97,7 @@ func TestTakeAndReturn(t *testing.T) {
 	if _, err := r.Return(func(Move) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
-	again := Find([]string{filepath.Join(dir, ".claude", "skills"), filepath.Join(dir, ".agents", "skills")})
+	again, _ := Find([]string{filepath.Join(dir, ".claude", "skills"), filepath.Join(dir, ".agents", "skills")})
 	if got := names(again); !slices.Equal(got, names(found)) {
 		t.Errorf("after the return: %q, before: %q", got, names(found))
 	}
@@ -152,7 +156,7 @@ func TestFindThroughLink(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "src"), link); err != nil {
 		t.Fatal(err)
 	}
-	if found := Find([]string{link}); found != nil {
+	if found, _ := Find([]string{link}); found != nil {
 		t.Errorf("found %q", names(found))
 	}
 }

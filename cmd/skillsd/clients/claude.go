@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,9 +85,8 @@ func (s *Setup) ForbidTools(ctx context.Context) error {
 	if bytes.Equal(text, f.text) {
 		return nil
 	}
-	_, err = os.Lstat(f.path + backup)
-	if left, errLeft := settings.Client.decode(text); errors.Is(err, fs.ErrNotExist) && errLeft == nil &&
-		len(left) == 0 {
+	f.kept = existing(f.path + backup)
+	if left, errLeft := settings.Client.decode(text); !f.kept && errLeft == nil && len(left) == 0 {
 		return os.Remove(f.path) // there was no file before
 	}
 	return settings.replace(f, settings.asBefore(f, text))

@@ -20,6 +20,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 )
@@ -52,8 +53,22 @@ func (e *Entry) leadsToUs(there map[string]any) bool {
 	}
 	command, args := commandOf(there)
 	base := command[strings.LastIndexAny(command, `/\`)+1:]
-	isSkillsd := command == e.Command || strings.TrimSuffix(base, ".exe") == "skillsd"
+	isSkillsd := command == e.Command && command != NPX || strings.TrimSuffix(base, ".exe") == "skillsd" ||
+		base == NPX && slices.ContainsFunc(args, isPackage)
 	return isSkillsd && slices.Contains(args, "serve")
+}
+
+// NPX is the program that fetches and starts a package of npm.
+const NPX = "npx"
+
+// isPackage reports whether an argument of npx is the package of skillsd, with or without a version.
+func isPackage(arg string) bool { return arg == "skillsd" || strings.HasPrefix(arg, "skillsd@") }
+
+// ServeArgs returns the arguments that start skillsd after the program, or after the package if npx starts it,
+// and those before them.
+func ServeArgs(args []string) (before, serve []string) {
+	at := slices.IndexFunc(args[:min(len(args), 2)], isPackage) + 1
+	return args[:at], args[at:]
 }
 
 // urlKeys are the keys for a URL in the files of clients.
@@ -170,14 +185,17 @@ func Named(name string) *Client {
 }
 
 // WithSkills returns the names of the clients that load skills themselves.
-func WithSkills() (names []string) {
+func WithSkills() []string { return withSkills() }
+
+// withSkills is computed once, because several tables of options name the clients in each start.
+var withSkills = sync.OnceValue(func() (names []string) {
 	for _, client := range All() {
 		if len(client.skills) > 0 {
 			names = append(names, client.Name)
 		}
 	}
 	return names
-}
+})
 
 // Found reports whether the client is on this machine: its program is in PATH or, if that is not needed to
 // connect it, its file exists. Clients whose entry must be pasted, and tools for developers of servers, are

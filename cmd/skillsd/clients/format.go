@@ -263,6 +263,22 @@ func (c *Client) put(text []byte, e *Entry, want map[string]any) ([]byte, error)
 	return file.Pack(), nil
 }
 
+// dropServers returns a JSON file without its table of servers. All other bytes stay.
+func (c *Client) dropServers(text []byte) ([]byte, error) {
+	file, err := hujson.Parse(bytes.Clone(text))
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := json.Marshal([]any{map[string]any{"op": "remove", "path": "/" + c.servers}})
+	if err != nil {
+		return nil, err
+	}
+	if err := file.Patch(encoded); err != nil {
+		return nil, err
+	}
+	return file.Pack(), nil
+}
+
 // indent copies the indentation of the first of two members to the second, if the first begins a line.
 func indent(members []hujson.ObjectMember) {
 	before, after := string(members[0].Name.BeforeExtra), &members[1].Name.BeforeExtra

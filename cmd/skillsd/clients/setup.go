@@ -288,6 +288,8 @@ func (s *Setup) Remove(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	// The copy from before the setup stays.
+	f.kept = f.kept || existing(f.path+backup)
 	if f.entry == nil {
 		fmt.Fprintf(s.Err, "%s has no server %q\n", f.path, s.Entry.Name)
 		if s.Client.toml {
@@ -300,7 +302,7 @@ func (s *Setup) Remove(ctx context.Context) error {
 		if err != nil {
 			return s.unreadable(f, err)
 		}
-		if err := s.replace(f, s.asBefore(f, text)); err != nil {
+		if err := s.replace(f, s.asBefore(f, s.withoutServers(f, text))); err != nil {
 			return err
 		}
 	} else {
@@ -315,17 +317,51 @@ func (s *Setup) Remove(ctx context.Context) error {
 		}
 	}
 	// As in Write, check in the file that the entry is gone.
-	if err := s.read(f); err != nil || f.entry == nil {
-		if err != nil {
-			return err
-		}
-		if s.Client.toml {
-			err = s.takeDirect(f)
-		}
+	if err := s.read(f); err != nil {
 		return err
+	}
+	if f.entry == nil && s.Client.toml {
+		return s.takeDirect(f)
+	}
+	if f.entry == nil {
+		text := s.withoutServers(f, f.text)
+		if bytes.Equal(text, f.text) {
+			return nil
+		}
+		return s.replace(f, text)
 	}
 	return exit.Errorf(exit.Failure, "remove "+s.key()+" by hand",
 		"%s still has the server %q", f.path, s.Entry.Name)
+}
+
+// existing reports whether there is a file.
+func existing(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// withoutServers returns the text of a file without its table of servers, if that is empty and the setup made
+// it: the file had none before, or there was no file.
+func (s *Setup) withoutServers(f *file, text []byte) []byte {
+	now, err := s.Client.decode(text)
+	servers, ok := now[s.Client.servers].(map[string]any)
+	if err != nil || s.Client.toml || !ok || len(servers) > 0 {
+		return text
+	}
+	copied, err := fsys.ReadFile(f.path+backup, maxFile, func(fs.FileInfo) error { return nil })
+	old, errOld := s.Client.decode(copied)
+	_, had := old[s.Client.servers]
+	switch {
+	case err == nil && (errOld != nil || had):
+		return text
+	case err != nil && (!errors.Is(err, fs.ErrNotExist) || len(now) > 1):
+		return text
+	}
+	without, err := s.Client.dropServers(text)
+	if err != nil {
+		return text
+	}
+	return without
 }
 
 // asBefore returns the copy of the file from before a change if it equals text, except for white space and

@@ -30,7 +30,8 @@ type Configuration struct {
 	Keys Options
 
 	positions map[string]Position
-	Origins   map[string]Origin // by key
+	Origins   map[string]Origin   // by key
+	keys      map[string][]string // of the options that a flag sets
 }
 
 // Load reads the configuration, and prints a warning to stderr for each variable without effect.

@@ -51,6 +51,9 @@ type Check struct {
 	brief  string
 	detail bool
 	remark bool // it is printed in one line, with the hint
+
+	file   string // of a skill, that a remark is about; the short output has one remark about each
+	skills int    // of a root, also those that are not served
 }
 
 // The verdicts.

@@ -109,7 +109,7 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 					"or remove it: skillsd remove "+report.ShellLine(e.Name))
 		}
 		if e.Quarantined() {
-			add(Warn, e.Name+" is not served: "+string(e.Verdict)+": "+report.Printable(e.Why),
+			add(Warn, e.Name+" is not served: it "+report.Printable(report.Reasons(e.Verdict, e.Why)),
 				installing.HintQuarantined(e))
 		}
 	}

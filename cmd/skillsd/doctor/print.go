@@ -53,6 +53,17 @@ func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose
 	for i := 0; i < len(sorted); i++ {
 		c := &sorted[i]
 		switch {
+		case !verbose && c.file != "":
+			more := 0
+			for i+1 < len(sorted) && sorted[i+1].file == c.file && sorted[i+1].Verdict == c.Verdict {
+				i++
+				more++
+			}
+			shown := *c
+			if more > 0 {
+				shown.Hint = strings.TrimPrefix(c.Hint+fmt.Sprintf("; %d more with --verbose", more), "; ")
+			}
+			line(c.Fact, &shown)
 		case verbose || c.brief == "" && !c.detail:
 			line(c.Fact, c)
 		case c.detail:
@@ -80,9 +91,10 @@ func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose
 // run.
 func verdict(checks []Check, paint report.Paint) string {
 	count := map[string]int{}
-	runs := 0
+	runs, skills := 0, 0
 	for i := range checks {
 		count[checks[i].Verdict]++
+		skills += checks[i].skills
 		if checks[i].Script != "" && checks[i].Verdict == OK {
 			runs++
 		}
@@ -94,6 +106,8 @@ func verdict(checks []Check, paint report.Paint) string {
 	switch {
 	case count[Fail] > 0:
 		return paint.Bad("not ready") + ": " + report.Plural(count[Fail], "failure") + " to fix first"
+	case runs == 0 && skills == 0:
+		return paint.Warn("no skills yet") + " (to install one: skillsd install SOURCE)" + remarks
 	case runs == 0:
 		return paint.Warn("skills can be read; no script may run yet") +
 			" (to allow one: skillsd allow SKILL:SCRIPT)" + remarks

@@ -32,6 +32,7 @@ func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills
 		return err
 	}
 	looker := &environments.Looker{Process: o.Process, Sandbox: o.Serve.Sandbox}
+	place, lock := o.installed()
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "SCRIPT\tRUNS WITH\tVERSION\tENVIRONMENT\tSTATE\n")
 	for _, entry := range entries {
@@ -41,7 +42,10 @@ func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills
 		if in != nil {
 			version = in.Version
 		}
+		sk := snapshot.Skill(entry.Skill)
 		switch {
+		case sk != nil && serve.Tampered(ctx, sk, lock, place):
+			state = serve.TamperedText
 		case allowed.State != serve.StateAllowed && allowed.State != serve.StateUnpinned:
 			state = allowed.Detail
 		case unmade[entry.Environment] != "":
@@ -49,7 +53,7 @@ func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills
 		case in == nil || err != nil:
 			state, _ = unusable(allowed.Runtime, err)
 		default:
-			found, err := looker.Look(ctx, snapshot.Skill(entry.Skill), entry)
+			found, err := looker.Look(ctx, sk, entry)
 			if lacks := found.Text(); err == nil && lacks != "" {
 				state = lacks
 			}

@@ -12,7 +12,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/owners"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
@@ -123,6 +122,7 @@ func checkRoots(snapshot *skills.Snapshot, conventional bool) []Check {
 			fact += fmt.Sprintf(", %d withheld", n)
 		}
 		c := ok("roots", fact)
+		c.skills = served[root] + withheld[root]
 		others := look.Root(root, all, true)
 		if others != "" && root.Tier == skills.LeastTrusted() {
 			c.Fact += "; others can change them: " + others
@@ -151,7 +151,7 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 		if row.Severity != skills.Info {
 			place := report.Location(row.Path, row.Line)
 			c := warn("skill", report.ProblemLine(place, string(row.Code), row.Detail, ""), row.Fix)
-			c.remark = true
+			c.remark, c.file = true, row.Path
 			checks = append(checks, c)
 		}
 	}
@@ -168,8 +168,8 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 	for _, entry := range verdicts.Allow.Entries() {
 		state := serve.AllowState(ctx, snapshot, entry)
 		name, problem, hint := state.Script, state.Detail, state.Hint
-		if sk := snapshot.Skill(entry.Skill); sk != nil && installing.Tampered(ctx, sk, lock, place) {
-			problem, hint = installing.TamperedText, installing.TamperedHint
+		if sk := snapshot.Skill(entry.Skill); sk != nil && serve.Tampered(ctx, sk, lock, place) {
+			problem, hint = serve.TamperedText, serve.TamperedHint
 			state.State = ""
 		}
 		inFile := o.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile

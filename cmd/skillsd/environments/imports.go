@@ -30,6 +30,7 @@ type Imports struct {
 	Environment string // the script's environment, or a free name for one
 	Given       bool   // the script has that environment
 	Needs       []imports.Need
+	Files       []string // other files of the skill that the script imports, sorted
 	Block       []string // packages in the script's metadata block
 	Python      string   // required versions of Python; empty: the interpreter matches
 
@@ -109,9 +110,9 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 	if found.Environment == "" {
 		found.Environment = l.freeName(entry.Skill)
 	}
-	var modules []imports.Module
+	var imported imports.Imported
 	if isNode {
-		modules, err = l.node(entry, sources)
+		imported, err = l.node(entry, sources)
 	} else {
 		var own *imports.Metadata
 		own, err = imports.Block(texts.Script)
@@ -119,12 +120,17 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 			return found, fmt.Errorf("the script's own block of metadata: %w", err)
 		}
 		found.Block, _ = own.Specs()
-		modules, err = l.python(ctx, entry, sources, found)
+		imported, err = l.python(ctx, entry, sources, found)
 		if !own.Accepts(found.version) {
 			found.Python = own.Python
 		}
 	}
-	found.Needs = imports.Needs(modules, &texts, isNode)
+	found.Needs = imports.Needs(imported.Modules, &texts, isNode)
+	for _, name := range imported.Files {
+		if _, isSource := sources[name]; isSource {
+			found.Files = append(found.Files, name)
+		}
+	}
 	return found, err
 }
 
@@ -169,12 +175,13 @@ func (l *Looker) freeName(skill string) string {
 }
 
 // node returns the imports of a script for Node. Without an environment it finds no package.
-func (l *Looker) node(entry policy.Entry, sources map[string][]byte) ([]imports.Module, error) {
+func (l *Looker) node(entry policy.Entry, sources map[string][]byte) (imports.Imported, error) {
+	var none imports.Imported
 	var have []environment.Package
 	if entry.Environment != "" {
 		lock, err := l.Process.ReadLock()
 		if err != nil {
-			return nil, err
+			return none, err
 		}
 		if lock != nil {
 			if locked := lock.Environments[entry.Environment]; locked != nil && locked.Node != nil {
@@ -192,19 +199,20 @@ func (l *Looker) node(entry policy.Entry, sources map[string][]byte) ([]imports.
 // python asks the run's interpreter, in the sandbox and with the packages of the run.
 func (l *Looker) python(
 	ctx context.Context, entry policy.Entry, sources map[string][]byte, found *Imports,
-) ([]imports.Module, error) {
+) (imports.Imported, error) {
+	var none imports.Imported
 	var err error
 	if l.runner == nil {
 		l.runner, err = sandboxOf(ctx, l.Process, l.Sandbox)
 		if err != nil {
-			return nil, err
+			return none, err
 		}
 	}
 	in, err := l.Interpreter(ctx, entry, script.Python3)
 	if err != nil {
-		return nil, err
+		return none, err
 	} else if in == nil {
-		return nil, exit.Errorf(exit.Failure, "install python3 from your distribution",
+		return none, exit.Errorf(exit.Failure, "install python3 from your distribution",
 			"there is no usable python3")
 	}
 	cmd := &sandbox.Cmd{Interpreter: in, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"},
@@ -213,12 +221,12 @@ func (l *Looker) python(
 	if entry.Environment != "" {
 		all, err := l.environments()
 		if err != nil {
-			return nil, err
+			return none, err
 		}
 		defer all.Store.Close()
 		given, err := all.Give(ctx, entry.Environment, "", in)
 		if err != nil {
-			return nil, err
+			return none, err
 		}
 		defer given.Close()
 		cmd.Interpreter, cmd.Packages, cmd.Root = given.Interpreter, given.Mounts, given.Root
@@ -226,29 +234,29 @@ func (l *Looker) python(
 	}
 	dir, err := os.MkdirTemp("", "skillsd-imports-")
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	defer os.RemoveAll(dir)
 	cmd.Tree, err = os.Open(dir)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	defer cmd.Tree.Close()
 	cmd.Argv, cmd.Stdin, err = imports.Python(cmd.Interpreter.Path, []string{entry.Path}, sources)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	result, err := l.runner.Run(ctx, cmd)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	if result.Outcome != sandbox.Exited || result.ExitCode != 0 || result.Stdout.Truncated {
-		return nil, fmt.Errorf("python3 did not say what the script imports: %s, exit code %d",
+		return none, fmt.Errorf("python3 did not say what the script imports: %s, exit code %d",
 			result.Outcome, result.ExitCode)
 	}
 	answers, err := imports.ParsePython(result.Stdout.Head, 1)
 	if err != nil {
-		return nil, fmt.Errorf("python3 did not say what the script imports: %w", err)
+		return none, fmt.Errorf("python3 did not say what the script imports: %w", err)
 	}
 	return answers[0], nil
 }

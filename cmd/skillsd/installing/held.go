@@ -29,7 +29,7 @@ type HeldUpdate struct {
 
 // Text returns what waits, and why.
 func (h *HeldUpdate) Text() string {
-	return "an update waits for you: " + string(h.Verdict) + ": " + h.Why
+	return "an update waits for you: it " + report.Reasons(h.Verdict, h.Why)
 }
 
 // Hint returns the command that shows and serves the update of a skill.

@@ -63,9 +63,9 @@ func NotServed(e *install.Entry) (state, reason string) {
 	case !e.Quarantined():
 		return string(skills.StateDisabled), "`skillsd enable " + report.ShellLine(e.Name) + "` serves it"
 	case e.Verdict == policy.Refuse:
-		return report.StateQuarantined, "refuse: " + e.Why
+		return report.StateQuarantined, "it " + report.Reasons(e.Verdict, e.Why)
 	}
-	return report.StateQuarantined, string(e.Verdict) + ": " + e.Why + "; " + HintQuarantined(e)
+	return report.StateQuarantined, "it " + report.Reasons(e.Verdict, e.Why) + "; " + HintQuarantined(e)
 }
 
 // HintQuarantined returns the advice for an installed skill that no user has accepted.
@@ -76,10 +76,10 @@ func HintQuarantined(e *install.Entry) string {
 	return "review it, then: skillsd update --accept " + report.ShellLine(e.Name+"@"+e.Tree.String())
 }
 
-// Show prints the content to review of a change that waits to be accepted, in the installation of a state
+// Show prints what is to review in a change that waits to be accepted, in the installation of a state
 // directory.
 func Show(w io.Writer, state string, c *install.Change) {
-	fmt.Fprintf(w, "%s: %s: %s\n", c.Name, c.After.Verdict, report.Printable(c.After.Why))
+	fmt.Fprintf(w, "%s %s\n", c.Name, report.Printable(report.Reasons(c.After.Verdict, c.After.Why)))
 	fmt.Fprintf(w, "  from %s\n", report.Printable(report.OriginText(c.After)))
 	fmt.Fprintf(w, "  files: %s\n", filepath.Join(config.TreesDir(state), c.After.Tree.Encoded()))
 }
@@ -90,16 +90,16 @@ func Waiting(plan *install.Plan, dry bool) (rows [][2]string) {
 		if !c.NewContent() || !c.After.Quarantined() {
 			continue
 		}
-		text, hint := "is installed and not served", HintQuarantined(c.After)
+		text, hint := "is installed and not served: it", HintQuarantined(c.After)
 		switch {
 		case c.Before != nil && c.Before.Served():
-			text, hint = "stays as it was", "review it, then: skillsd update "+
+			text, hint = "was not updated: the new version", "review it, then: skillsd update "+
 				report.ShellLine(c.Name)+" --accept "+c.After.Tree.String()
 		case dry:
-			text, hint = "would not be served", ""
+			text, hint = "would not be served: it", ""
 		}
-		why := string(c.After.Verdict) + ": " + c.After.Why
-		rows = append(rows, [2]string{c.Name + " " + text + ": " + why, hint})
+		rows = append(rows, [2]string{c.Name + " " + text + " " +
+			report.Reasons(c.After.Verdict, c.After.Why), hint})
 	}
 	return rows
 }

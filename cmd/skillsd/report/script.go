@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -29,7 +30,8 @@ type ScriptFacts struct {
 	Digest   digest.Digest `json:"digest"`
 	Tree     digest.Digest `json:"tree"`     // of all files of the skill
 	Includes []factRow     `json:"includes"` // files that a shell script includes
-	Network  []factRow     `json:"network"`  // lines that look like network access
+	Files    []string      `json:"files"`    // other files of the skill that it imports
+	Network  []factRow     `json:"network"`  // lines of it and of Files that look like network access
 	Imports  []ImportRow   `json:"imports"`  // modules that are part of neither the skill nor the language
 	Signals  []Diagnostic  `json:"signals"`
 	Text     string        `json:"text"`
@@ -39,6 +41,8 @@ type ScriptFacts struct {
 	Unreleased string `json:"unreleased,omitempty"`
 	// Unreached is why the script could not reach the hosts of its entry.
 	Unreached string `json:"unreached,omitempty"`
+
+	shown []string // those of Files that allow can show
 }
 
 // ImportRow is a module that a script imports.
@@ -67,10 +71,18 @@ func (r *ImportRow) text() string {
 	return r.Module + ": missing; " + r.Source + " asks for " + r.Package
 }
 
-// factRow is a line of a script.
+// factRow is a line of a script, or of a file that it imports.
 type factRow struct {
+	File string `json:"file,omitempty"` // "": the script
 	Line int    `json:"line"`
 	Text string `json:"text"`
+}
+
+func (r *factRow) text() string {
+	if r.File != "" {
+		return fmt.Sprintf("%s, line %d: %s", r.File, r.Line, r.Text)
+	}
+	return fmt.Sprintf("line %d: %s", r.Line, r.Text)
 }
 
 // FactsOf reads a script of a skill.
@@ -118,14 +130,20 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 		Skill: sk.Path, Tier: sk.Root.Tier.String(), Script: path, Runtime: string(info.Runtime),
 		Problem: info.Problem, Shebang: info.Shebang,
 		Flags: info.Flags, Size: r.Size, Digest: r.Digest, Tree: index.TreeDigest, Includes: []factRow{},
-		Imports: []ImportRow{}, Network: linesOf(content.Data, networkIn), Signals: []Diagnostic{},
-		Text: string(content.Data),
+		Files: []string{}, Imports: []ImportRow{}, Network: linesOf("", content.Data, networkIn),
+		Signals: []Diagnostic{}, Text: string(content.Data),
 	}
 	if isShell(f.Runtime) {
-		f.Includes = linesOf(content.Data, includeIn)
+		f.Includes = linesOf("", content.Data, includeIn)
 	}
+	f.Signals = signalsOf(index, path)
+	return f, nil
+}
+
+// signalsOf returns the findings about one file of a skill.
+func signalsOf(index *skills.Index, path string) []Diagnostic {
 	var signals []skills.Diagnostic
-	if !r.Text {
+	if r := index.Resource(path); r != nil && !r.Text {
 		signals = append(signals, skills.Diagnostic{Severity: skills.Warning, Code: skills.CodeInvisibleText,
 			Path: path, Detail: "NUL, or bytes that are not UTF-8"})
 	}
@@ -134,8 +152,31 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 			signals = append(signals, d)
 		}
 	}
-	f.Signals = Diagnostics(signals)
-	return f, nil
+	return Diagnostics(signals)
+}
+
+// AddFiles adds the other files of the skill that the script imports, with the findings in them: a run
+// executes them too.
+//
+// Errors: a file cannot be read.
+func (f *ScriptFacts) AddFiles(ctx context.Context, sk *skills.Skill, files []string) error {
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return err
+	}
+	for _, path := range files {
+		content, err := sk.Read(ctx, path, 1<<20)
+		if err != nil {
+			return err
+		}
+		f.Files = append(f.Files, path)
+		f.Network = append(f.Network, linesOf(path, content.Data, networkIn)...)
+		f.Signals = append(f.Signals, signalsOf(index, path)...)
+		if r := index.Resource(path); r != nil && r.Program() != nil && r.Program().Runtime != "" {
+			f.shown = append(f.shown, path)
+		}
+	}
+	return nil
 }
 
 func isShell(runtime string) bool {
@@ -178,8 +219,8 @@ func networkIn(line string) string {
 	return ""
 }
 
-// linesOf returns the first lines of a script for which fact returns a text.
-func linesOf(script []byte, fact func(line string) string) []factRow {
+// linesOf returns the first lines of a file for which fact returns a text.
+func linesOf(file string, script []byte, fact func(line string) string) []factRow {
 	const most, longest, columns = 20, 4096, 60
 	found := []factRow{}
 	number := 0
@@ -190,17 +231,40 @@ func linesOf(script []byte, fact func(line string) string) []factRow {
 		}
 		text := fact(strings.TrimRight(string(line[:min(len(line), longest)]), "\r\n"))
 		if text != "" {
-			found = append(found, factRow{number, Shorten(Visible(text), columns)})
+			found = append(found, factRow{file, number, Shorten(Visible(text), columns)})
 		}
 	}
 	return found
 }
 
-// Print prints the facts and then the script, in a form that cannot pass for facts.
+// manyLines is the number of lines above which the facts are repeated after a script.
+const manyLines = 15
+
+// Print prints the facts and then the script, in a form that cannot pass for facts. After a long script the
+// facts come again, so that they are in view when the user is asked.
 //
 // Errors: the error of writing, if not everything was written.
 func (f *ScriptFacts) Print(to io.Writer) error {
 	w := &bytes.Buffer{}
+	f.printFacts(w)
+	fmt.Fprintln(w)
+	for line := range strings.Lines(f.Text) {
+		if ended, ok := strings.CutSuffix(line, "\n"); ok {
+			line = strings.TrimSuffix(ended, "\r")
+		}
+		fmt.Fprintf(w, "  | %s\n", Visible(line))
+	}
+	fmt.Fprintln(w)
+	if strings.Count(f.Text, "\n") > manyLines {
+		f.printFacts(w)
+		fmt.Fprintln(w)
+	}
+	// A single write: its error means that the user may not have seen the whole script.
+	_, err := to.Write(w.Bytes())
+	return err
+}
+
+func (f *ScriptFacts) printFacts(w io.Writer) {
 	fact := func(name, value string) { printFact(w, "", 9, name, value) }
 	fact("script", f.Skill+":"+f.Script)
 	fact("tier", f.Tier)
@@ -209,12 +273,19 @@ func (f *ScriptFacts) Print(to io.Writer) error {
 	fact("size", fmt.Sprintf("%d bytes", f.Size))
 	fact("digest", f.Digest.String())
 	fact("content", f.Tree.String())
+	for _, path := range f.Files {
+		text := path + ", of this skill"
+		if slices.Contains(f.shown, path) {
+			text += "; to read it: " + ShellLine("skillsd", "allow", "--dry-run", f.Skill+":"+path)
+		}
+		fact("imports", text)
+	}
 	lines := func(name string, rows []factRow) {
 		if len(rows) == 0 {
 			fact(name, "none seen")
 		}
 		for _, row := range rows {
-			fact(name, fmt.Sprintf("line %d: %s", row.Line, row.Text))
+			fact(name, row.text())
 		}
 	}
 	if isShell(f.Runtime) {
@@ -232,15 +303,4 @@ func (f *ScriptFacts) Print(to io.Writer) error {
 	for _, d := range f.Signals {
 		fact(d.Severity.String(), d.Text())
 	}
-	fmt.Fprintln(w)
-	for line := range strings.Lines(f.Text) {
-		if ended, ok := strings.CutSuffix(line, "\n"); ok {
-			line = strings.TrimSuffix(ended, "\r")
-		}
-		fmt.Fprintf(w, "  | %s\n", Visible(line))
-	}
-	fmt.Fprintln(w)
-	// A single write: its error means that the user may not have seen the whole script.
-	_, err := to.Write(w.Bytes())
-	return err
 }

@@ -11,7 +11,7 @@ func TestShellIncludes(t *testing.T) {
 		"# source no.sh\n. \"$d\"/e.sh\nA=1 B= . f.sh\ncase $1 in x) . g.sh;; esac\n./no.sh\nx=$(. " +
 		"h.sh); . i.sh\nresource no\n"
 	var got []string
-	for _, row := range linesOf([]byte(text), includeIn) {
+	for _, row := range linesOf("", []byte(text), includeIn) {
 		got = append(got, row.Text)
 	}
 	const unknown = " something that is known only when it runs"
@@ -31,7 +31,7 @@ func TestNetworkCalls(t *testing.T) {
 		"echo curling":      false, "print('hello')": false, "cat notes.txt | wc -l": false,
 		"prefetched = 1": false,
 	} {
-		if got := len(linesOf([]byte(line+"\n"), networkIn)) > 0; got != want {
+		if got := len(linesOf("", []byte(line+"\n"), networkIn)) > 0; got != want {
 			t.Errorf("%q looks like a call of the network: %v, want %v", line, got, want)
 		}
 	}

@@ -120,7 +120,11 @@ func (r *Update) Print(out, stderr io.Writer) {
 		}
 		return v.Tree[:len("sha256:")+12]
 	}
-	fmt.Fprintf(out, "%s: %s -> %s\n", r.Name, shown(r.Before), shown(r.After))
+	if r.Before == nil {
+		fmt.Fprintf(out, "%s: %s\n", r.Name, shown(r.After))
+	} else {
+		fmt.Fprintf(out, "%s: %s -> %s\n", r.Name, shown(r.Before), shown(r.After))
+	}
 	if r.Moved != "" {
 		fmt.Fprintf(out, "  from %s\n", Printable(r.Moved))
 	}
@@ -176,38 +180,52 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 	}
 	row.State, row.After, row.Left = "changed", newVersion(c.After), Diagnostics(c.Left)
 	row.Verdict, row.Why = c.After.Verdict, c.After.Why
+	err := row.compare(ctx, plan.Old, plan.New)
+	return row, err
+}
+
+// Arrived describes the whole content of an installed skill that has no version before; snapshot has it.
+func Arrived(ctx context.Context, snapshot *skills.Snapshot, e *install.Entry) (Update, error) {
+	row := Update{Name: e.Name, State: "changed", After: newVersion(e), Verdict: e.Verdict, Why: e.Why}
+	err := row.compare(ctx, nil, snapshot)
+	return row, err
+}
+
+// compare adds the differences of the skill, and of those nested in it, between two snapshots, of which the
+// first may be nil.
+func (r *Update) compare(ctx context.Context, old, new *skills.Snapshot) error {
 	// Instructions (false) and scripts (true) by path; the files of nested skills are files of the skill too.
 	texts := map[string]bool{}
 	var was, is compare.Content
-	for _, at := range compare.Below(c.Name, plan.Old, plan.New) {
-		below := strings.TrimPrefix(strings.TrimPrefix(at, c.Name), "/")
+	for _, at := range compare.Below(r.Name, old, new) {
+		below := strings.TrimPrefix(strings.TrimPrefix(at, r.Name), "/")
 		var contents [2]compare.Content
-		for i, snapshot := range []*skills.Snapshot{plan.Old, plan.New} {
+		for i, snapshot := range []*skills.Snapshot{old, new} {
 			content, err := compare.ContentOf(ctx, snapshot, at)
 			if err != nil {
-				return row, err
+				return err
 			}
 			contents[i] = content
 			if content.Skill == nil {
 				continue
 			}
 			texts[path.Join(below, content.Skill.File)] = false
-			for _, r := range content.Index.Resources {
-				if r.Script != nil {
-					texts[path.Join(below, r.Path)] = true
+			for _, file := range content.Index.Resources {
+				if file.Script != nil {
+					texts[path.Join(below, file.Path)] = true
 				}
 			}
 		}
 		from, to := contents[0], contents[1]
 		facts, err := compare.Versions(ctx, from, to)
 		if err != nil {
-			return row, err
+			return err
 		}
 		nested := NestedUpdate{Path: at, Change: "changed", FactChanges: FactChanges{facts.ToolsAdded,
 			facts.ToolsGone, Diagnostics(facts.Signals), facts.Hosts}}
 		switch {
 		case below == "":
-			row.FactChanges, was, is = nested.FactChanges, from, to
+			r.FactChanges, was, is = nested.FactChanges, from, to
 			continue
 		case from.Skill == nil:
 			nested.Change = "added"
@@ -216,7 +234,7 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 		case from.Index.TreeDigest == to.Index.TreeDigest:
 			continue
 		}
-		row.Nested = append(row.Nested, nested)
+		r.Nested = append(r.Nested, nested)
 	}
 	sums := [2]map[string]digest.Digest{{}, {}}
 	for i, v := range []compare.Content{was, is} {
@@ -246,9 +264,9 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 				change.Diff = string(diff.Diff("before/"+file, from, "after/"+file, to))
 			}
 		}
-		row.Files = append(row.Files, change)
+		r.Files = append(r.Files, change)
 	}
-	return row, nil
+	return nil
 }
 
 // textOf returns the content of a file for a diff, empty if the file does not exist. ok reports whether a

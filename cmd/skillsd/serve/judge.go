@@ -163,9 +163,10 @@ func Looseness(entry policy.Entry) string {
 // pinWarner warns of allowed scripts that do not run because they have changed: at startup and when a skill
 // changes.
 type pinWarner struct {
-	serve  *Options
-	logger *slog.Logger
-	warned map[string]bool // scripts that had changed at the last comparison
+	serve    *Options
+	tampered func(ctx context.Context, sk *skills.Skill) bool
+	logger   *slog.Logger
+	warned   map[string]bool // scripts that had changed at the last comparison
 }
 
 // warn compares the entries with a snapshot. It must not be called concurrently.
@@ -186,12 +187,16 @@ func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
 			continue
 		}
 		changed[row.Script] = true
-		if !w.warned[row.Script] {
-			w.logger.WarnContext(ctx, "an allowed script changed; it does not run until it is allowed again",
-				slog.String("skill", entry.Skill), slog.String("path", entry.Path),
-				slog.String("changed", string(row.Changed)),
-				slog.String("remedy", "skillsd allow "+ShellName(entry)))
+		if w.warned[row.Script] {
+			continue
 		}
+		text, remedy := "an allowed script changed; it does not run until it is allowed again",
+			"skillsd allow "+ShellName(entry)
+		if sk := snapshot.Skill(entry.Skill); sk != nil && w.tampered(ctx, sk) {
+			text, remedy = "an allowed script does not run: "+TamperedText, "skillsd sync"
+		}
+		w.logger.WarnContext(ctx, text, slog.String("skill", entry.Skill), slog.String("path", entry.Path),
+			slog.String("changed", string(row.Changed)), slog.String("remedy", remedy))
 	}
 	w.warned = changed
 }

@@ -87,3 +87,16 @@ func (o *origins) entry(path string) (e *install.Entry, inside string) {
 	}
 	return o.lock.Holding(path)
 }
+
+// tampered reports whether the files of a skill on disk are not those that were installed.
+func (o *origins) tampered(ctx context.Context, sk *skills.Skill) bool {
+	if sk.Root.FS != nil {
+		return false
+	}
+	if e, inside := o.entry(sk.Path); e == nil || inside != "" {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return Tampered(ctx, sk, o.lock, o.state)
+}

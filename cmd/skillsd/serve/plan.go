@@ -530,7 +530,8 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		}
 		return cmp.Or(o.Process.Cfg.Keys.Principals[principal].Concurrent, (all+1)/2)
 	}
-	facts.Origin = (&origins{state: p.own[0].path, registry: p.Registry}).of
+	installed := &origins{state: p.own[0].path, registry: p.Registry}
+	facts.Origin = installed.of
 	p.facts = facts
 	cfg := session.Config{
 		Registry: p.Registry, Policy: p.Policy, Trees: p.trees, Records: records,
@@ -545,6 +546,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 			return p.Detection.interpreters.Load().FindOnHost(ctx, name, dirs)
 		},
 		Environments: &packages.Environments{Store: p.environments, Lock: p.lock, Python: p.Detection.python},
+		Tampered:     installed.tampered,
 		Facts:        facts, Workspace: p.Workspace, ClientWorkspace: p.fromClient,
 		Limits: o.Limits.Limits, Concurrent: o.Limits.Concurrent, ConcurrentOf: concurrent,
 		Env:       o.Process.Env,

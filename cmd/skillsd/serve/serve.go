@@ -262,7 +262,8 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 				return
 			}
 		}
-		pins := &pinWarner{serve: o, logger: logger}
+		installed := &origins{state: p.own[0].path, registry: registry}
+		pins := &pinWarner{serve: o, tampered: installed.tampered, logger: logger}
 		pins.warn(ctx, registry.Snapshot())
 		// Leave the time for the client's first requests; the watch finds changes made meanwhile.
 		select {

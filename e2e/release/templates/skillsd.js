@@ -18,11 +18,6 @@ try {
   process.exit(1);
 }
 
-if (process.argv[2] === "setup" && /[\\/]_npx[\\/]/.test(path)) {
-  console.error("skillsd: note: npx keeps the program in a cache, where clients then start it; npm install --global skillsd");
-  console.error("gives it a place of its own");
-}
-
 const child = spawn(path, process.argv.slice(2), { stdio: "inherit", windowsHide: true });
 const signals = ["SIGINT", "SIGTERM", "SIGHUP"];
 for (const signal of signals) {

@@ -50,11 +50,13 @@ func (f *Facts) Form(fields bool) Form {
 	if f.OnHost {
 		where = "on this machine, WITHOUT a sandbox"
 	}
-	name := fmt.Sprintf("%s of the skill %s (%s)", Visible(f.Script), Visible(f.Skill), f.Tier)
-	head := []string{"Run " + name + " " + where + "?", "it can use: " + f.Reach, f.Reason}
+	script, skill := Visible(f.Script), fmt.Sprintf("%s (%s)", Visible(f.Skill), f.Tier)
+	head := []string{"Run " + script + " of the skill " + skill + " " + where + "?",
+		"it can use: " + f.Reach, f.Reason}
 	var parts []part
 	if columns(head[0]) > lineColumns {
-		head[0], parts = "Run the script below "+where+"?", append(parts, part{"script", name})
+		head[0] = "Run the script below " + where + "?"
+		parts = append(parts, part{"script", script}, part{"skill", skill})
 	}
 	if columns(head[1]) > lineColumns {
 		head[1], parts = "it can use what is below", append(parts, part{"can use", Visible(f.Reach)})
@@ -117,8 +119,8 @@ func (f *Facts) Form(fields bool) Form {
 	}
 	if len(hidden) > 0 {
 		form.Whole = false
-		head = append(head, fmt.Sprintf("NOT SHOWN: %s characters of %s", thousands(unseen),
-			strings.Join(hidden, ", ")))
+		labels := strings.Replace(strings.Join(hidden, ", "), "script, skill", "names", 1)
+		head = append(head, fmt.Sprintf("NOT SHOWN: %s characters of %s", thousands(unseen), labels))
 	}
 	form.Message = strings.Join(head, "\n")
 	return form
@@ -159,20 +161,38 @@ func share(parts []part, width, room int) []int {
 	return rows
 }
 
-// chunks returns the beginning of a text in rows of a width, at most so many.
-func chunks(text string, width, most int) (rows []string) {
+// chunks returns the beginning of a text in rows of a width, at most so many. Rows end after a blank or a
+// slash, unless the text then needs more of them.
+func chunks(text string, width, most int) []string {
+	hard, whole := wrap(text, width, most, false)
+	soft, _ := wrap(text, width, len(hard), true)
+	if whole && strings.Join(soft, "") == text {
+		return soft
+	}
+	return hard
+}
+
+// wrap returns the beginning of a text in at most so many rows of a width, and whether that is all of it.
+// Joined, the rows are the text.
+func wrap(text string, width, most int, soft bool) (rows []string, whole bool) {
 	for len(rows) < most && (text != "" || len(rows) == 0) {
-		used, end := 0, len(text)
+		used, end, after := 0, len(text), 0
 		for i, r := range text {
 			used += cells(r)
 			if used > width {
 				end = i
 				break
 			}
+			if r == ' ' || r == '/' {
+				after = i + 1
+			}
+		}
+		if soft && end < len(text) && after > 0 {
+			end = after
 		}
 		rows, text = append(rows, text[:end]), text[end:]
 	}
-	return rows
+	return rows, text == ""
 }
 
 func columns(text string) (n int) {

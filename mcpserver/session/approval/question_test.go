@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -37,6 +38,36 @@ func TestFormShowsAll(t *testing.T) {
 	if text := strings.ReplaceAll(message.Message, "\n| ", ""); !message.Whole || message.Fields != nil ||
 		!strings.HasSuffix(text, "\narguments: "+args+"\nstdin: "+stdin) {
 		t.Errorf("message %q", message.Message)
+	}
+}
+
+// Long names are fields of their own, and words stay whole where that takes no more rows.
+func TestFormWrapsNames(t *testing.T) {
+	facts := Facts{Script: "scripts/quarterly/summarize-the-reports.py", Skill: "finance-department/csv-report",
+		Tier: "third-party", Reach: "project /home/anna/projects/reports (changes are checked, then kept)",
+		Reason: "asked because the skill is third-party", Args: []string{}}
+	want := []Field{
+		{"shown01", "script", "scripts/quarterly/summarize-the-reports.py"},
+		{"shown02", "skill", "finance-department/csv-report (third-party)"},
+		{"shown03", "can use 1/2", "project /home/anna/projects/reports (changes are "},
+		{"shown04", "can use 2/2", "checked, then kept)"},
+		{"shown05", "arguments", "none, and no stdin"},
+	}
+	form := facts.Form(true)
+	if !slices.Equal(form.Fields, want) || !form.Whole {
+		t.Errorf("fields %q, whole %v", form.Fields, form.Whole)
+	}
+	message := facts.Form(false).Message
+	if !strings.Contains(message, "\nscript: "+want[0].Text+"\nskill: "+want[1].Text+"\ncan use: ") {
+		t.Errorf("message %q", message)
+	}
+	// More is shown if words are cut, so they are.
+	facts.Script = strings.Repeat("seven x", fieldColumns*2/7) + "/" + strings.Repeat("y", fieldColumns-1)
+	facts.Reach = "only the files of its skill; no project, no network"
+	for _, field := range facts.Form(true).Fields[:3] {
+		if !strings.HasPrefix(field.Title, "script ") {
+			t.Errorf("%q", field)
+		}
 	}
 }
 

@@ -81,18 +81,25 @@ var (
 	libraryName = pattern.New(`^\w[\w.+-]{0,79}\.so(\.[0-9]{1,8}){0,4}$`)
 )
 
-// ParsePython parses the output of the command of Python: the modules of each of n scripts.
-func ParsePython(stdout []byte, n int) ([][]Module, error) {
-	var answers [][]Module
+// Imported is all that one script imports.
+type Imported struct {
+	Modules []Module `json:"modules"`
+	Files   []string `json:"files"` // paths of other files of its skill, by it or by one of them, sorted
+}
+
+// ParsePython parses the output of the command of Python: the imports of each of n scripts. Files are not
+// checked against those of the skill.
+func ParsePython(stdout []byte, n int) ([]Imported, error) {
+	var answers []Imported
 	if err := json.Unmarshal(stdout, &answers); err != nil {
 		return nil, err
 	}
 	if len(answers) != n {
 		return nil, fmt.Errorf("%d answers about %d scripts", len(answers), n)
 	}
-	for i, modules := range answers {
-		kept := modules[:0]
-		for _, m := range modules {
+	for i, answer := range answers {
+		kept := answer.Modules[:0]
+		for _, m := range answer.Modules {
 			switch m.Kind {
 			case Hard, Required, Guarded, Lazy:
 			default:
@@ -107,7 +114,7 @@ func ParsePython(stdout []byte, n int) ([][]Module, error) {
 				kept = append(kept, m)
 			}
 		}
-		answers[i] = kept
+		answers[i].Modules = kept
 	}
 	return answers, nil
 }

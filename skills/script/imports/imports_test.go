@@ -36,16 +36,16 @@ func ask(t *testing.T, files map[string]string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return words(answers[0])
+	return words(&answers[0])
 }
 
-func words(modules []imports.Module) (found []string) {
-	for _, m := range modules {
+func words(imported *imports.Imported) (found []string) {
+	for _, m := range imported.Modules {
 		if !m.There {
 			found = append(found, m.Name+" "+string(m.Kind))
 		}
 	}
-	return found
+	return append(found, imported.Files...)
 }
 
 func TestPython(t *testing.T) {
@@ -64,12 +64,12 @@ func TestPython(t *testing.T) {
 		"version":   {files: map[string]string{"": "import sys\nif sys.version_info < (3, 4):\n import zq_a\n"}},
 		"branch":    {files: map[string]string{"": "import sys\nif sys.argv[1:]:\n import zq_a\n"}, want: []string{"zq_a lazy"}},
 		"main":      {files: map[string]string{"": "if __name__ == '__main__':\n import zq_a\n"}, want: []string{"zq_a hard"}},
-		"sibling":   {files: map[string]string{"": "import near\n", "scripts/near.py": "import zq_a\n"}, want: []string{"zq_a hard"}},
-		"its main":  {files: map[string]string{"": "import near\n", "scripts/near.py": "if __name__ == '__main__':\n import zq_a\n"}},
-		"package":   {files: map[string]string{"": "from p import q\n", "scripts/p/__init__.py": "", "scripts/p/q.py": "from . import r\n", "scripts/p/r.py": "import zq_a\n"}, want: []string{"zq_a hard"}},
-		"namespace": {files: map[string]string{"": "import p.q\n", "scripts/p/q.py": "import zq_a\n"}, want: []string{"zq_a hard"}},
-		"elsewhere": {files: map[string]string{"": "import sys\nsys.path.insert(0, '..')\nimport far\n", "lib/far.py": "import zq_a\n"}, want: []string{"zq_a hard"}},
-		"above":     {files: map[string]string{"": "import top\nfrom scripts.lib import y\n", "top.py": "import zq_a\n", "scripts/lib.py": "import zq_b\n"}, want: []string{"zq_a hard", "zq_b hard"}},
+		"sibling":   {files: map[string]string{"": "import near\n", "scripts/near.py": "import zq_a\n"}, want: []string{"zq_a hard", "scripts/near.py"}},
+		"its main":  {files: map[string]string{"": "import near\n", "scripts/near.py": "if __name__ == '__main__':\n import zq_a\n"}, want: []string{"scripts/near.py"}},
+		"package":   {files: map[string]string{"": "from p import q\n", "scripts/p/__init__.py": "", "scripts/p/q.py": "from . import r\n", "scripts/p/r.py": "import zq_a\n"}, want: []string{"zq_a hard", "scripts/p/__init__.py", "scripts/p/q.py", "scripts/p/r.py"}},
+		"namespace": {files: map[string]string{"": "import p.q\n", "scripts/p/q.py": "import zq_a\n"}, want: []string{"zq_a hard", "scripts/p/q.py"}},
+		"elsewhere": {files: map[string]string{"": "import sys\nsys.path.insert(0, '..')\nimport far\n", "lib/far.py": "import zq_a\n"}, want: []string{"zq_a hard", "lib/far.py"}},
+		"above":     {files: map[string]string{"": "import top\nfrom scripts.lib import y\n", "top.py": "import zq_a\n", "scripts/lib.py": "import zq_b\n"}, want: []string{"zq_a hard", "zq_b hard", "scripts/lib.py", "top.py"}},
 		"not found": {files: map[string]string{"": "import far\n", "lib/far.py": ""}, want: []string{"far hard"}},
 		"not run":   {files: map[string]string{"": "print('[[]]')\nraise SystemExit(9)\n"}},
 		"no Python": {files: map[string]string{"": "import zq_a\n(\n"}},
@@ -86,15 +86,19 @@ func TestPython(t *testing.T) {
 }
 
 func TestParsePythonRefuses(t *testing.T) {
-	for _, out := range []string{"", "[]", `[[{"name":"a","kind":"sure"}]]`} {
+	for _, out := range []string{"", "[]", `[{"modules":[{"name":"a","kind":"sure"}]}]`} {
 		if _, err := imports.ParsePython([]byte(out), 1); err == nil {
 			t.Errorf("%s is accepted", out)
 		}
 	}
-	got, err := imports.ParsePython([]byte(`[[{"name":"a; rm","kind":"hard"},
-		{"name":"b","kind":"hard","libraries":["libx.so.1","../libx.so","lib x.so","libx.so.1; rm"]}]]`), 1)
-	if err != nil || len(got[0]) != 1 || got[0][0].Name != "b" || !slices.Equal(got[0][0].Libraries, []string{"libx.so.1"}) {
-		t.Errorf("got %v, %v", got, err)
+	got, err := imports.ParsePython([]byte(`[{"modules":[{"name":"a; rm","kind":"hard"},
+		{"name":"b","kind":"hard","libraries":["libx.so.1","../libx.so","lib x.so","libx.so.1; rm"]}]}]`), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := got[0].Modules
+	if len(modules) != 1 || modules[0].Name != "b" || !slices.Equal(modules[0].Libraries, []string{"libx.so.1"}) {
+		t.Errorf("got %v", modules)
 	}
 }
 
@@ -110,7 +114,7 @@ func TestNode(t *testing.T) {
 		"own":      {files: map[string]string{"": "import fs from 'node:fs'; import p from 'path'; import q from 'fs/promises';"}},
 		"comments": {files: map[string]string{"": "// import a from 'zq-a'\n/* require('zq-b') */\nconst s = \"require('zq-c')\" + `require('zq-d')`;"}},
 		"types":    {files: map[string]string{"": "import type { A } from 'zq-a';"}},
-		"relative": {files: map[string]string{"": "import './m.mjs'; const n = require('../lib/n');", "scripts/m.mjs": "import a from 'zq-a';", "lib/n.js": "require('zq-b');"}, want: []string{"zq-a hard", "zq-b hard"}},
+		"relative": {files: map[string]string{"": "import './m.mjs'; const n = require('../lib/n');", "scripts/m.mjs": "import a from 'zq-a';", "lib/n.js": "require('zq-b');"}, want: []string{"zq-a hard", "zq-b hard", "lib/n.js", "scripts/m.mjs"}},
 		"there":    {files: map[string]string{"": "import a from 'have';"}},
 	}
 	for name, tt := range tests {
@@ -122,7 +126,8 @@ func TestNode(t *testing.T) {
 				}
 				sources[path] = []byte(text)
 			}
-			got := words(imports.Node("scripts/x.mjs", sources, func(name string) bool { return name == "have" }))
+			imported := imports.Node("scripts/x.mjs", sources, func(name string) bool { return name == "have" })
+			got := words(&imported)
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
@@ -242,8 +247,8 @@ func FuzzTexts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script, skill, node, module string) {
 		texts := &imports.Texts{Script: []byte(script), Skill: []byte(skill),
 			Files: map[string][]byte{"requirements.txt": []byte(skill), "package.json": []byte(node)}}
-		modules := imports.Node("x.js", map[string][]byte{"x.js": []byte(node)}, func(string) bool { return false })
-		needs := imports.Needs(append(modules, imports.Module{Name: module}), texts, true)
+		found := imports.Node("x.js", map[string][]byte{"x.js": []byte(node)}, func(string) bool { return false })
+		needs := imports.Needs(append(found.Modules, imports.Module{Name: module}), texts, true)
 		needs = append(needs, imports.Needs([]imports.Module{{Name: module}}, texts, false)...)
 		for _, need := range needs {
 			if strings.ContainsAny(need.Spec, " \n:'\"$`\\#&|()/") && !strings.HasPrefix(need.Spec, "@") ||

@@ -1,6 +1,7 @@
 package imports
 
 import (
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -32,10 +33,11 @@ var (
 	nodeSuffix = []string{"", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".json", "/index.js", "/index.ts"}
 )
 
-// Node returns the packages that a script for Node imports, directly or through files of the skill. files are
-// the skill's sources; has reports whether a package is installed.
-func Node(script string, files map[string][]byte, has func(name string) bool) (modules []Module) {
-	done := map[string]bool{}
+// Node returns the packages and the files of the skill that a script for Node imports, directly or through
+// such files. files are the skill's sources; has reports whether a package is installed.
+func Node(script string, files map[string][]byte, has func(name string) bool) Imported {
+	var modules []Module
+	done, own := map[string]bool{}, map[string]bool{}
 	var follow func(file string, kind Kind)
 	follow = func(file string, kind Kind) {
 		if done[file] || len(done) > MaxFiles || strings.HasSuffix(file, ".json") {
@@ -64,6 +66,7 @@ func Node(script string, files map[string][]byte, has func(name string) bool) (m
 				base := path.Join(path.Dir(file), name)
 				for _, suffix := range nodeSuffix {
 					if _, ok := files[base+suffix]; ok {
+						own[base+suffix] = true
 						follow(base+suffix, of)
 						break
 					}
@@ -85,7 +88,8 @@ func Node(script string, files map[string][]byte, has func(name string) bool) (m
 		}
 	}
 	follow(script, Hard)
-	return modules
+	delete(own, script)
+	return Imported{modules, slices.Sorted(maps.Keys(own))}
 }
 
 // plainNode returns a text without comments, templates, and strings that cannot be module names.

@@ -1,4 +1,5 @@
-# Says which modules a script imports, and which of them this interpreter finds. It reads sources as data.
+# Says which modules and files of its skill a script imports, and which modules this interpreter finds. It
+# reads sources as data.
 import sys
 
 sys.path[:] = [p for p in sys.path if p]
@@ -300,5 +301,6 @@ for script in asked["scripts"]:
             libraries = libraries or Libraries()
             lacks |= libraries.missing(path, set())
         answer.append({"name": name, "kind": KINDS[kind], "there": there, "libraries": sorted(lacks)})
-    answers.append(answer)
+    own = sorted(path for path in look.done if path != script)
+    answers.append({"modules": answer, "files": own})
 json.dump(answers, sys.stdout)

@@ -195,10 +195,10 @@ func Zip(t testing.TB, files map[string]string) []byte {
 	return b.Bytes()
 }
 
-// directory is a directory of this machine, or a zip archive.
+// directory is a directory of this machine, or an archive.
 type directory struct {
 	place string
-	zip   bool
+	pack  func(testing.TB, map[string]string) []byte // nil for a directory
 }
 
 // Directory starts a directory.
@@ -206,13 +206,20 @@ func Directory(t *testing.T) Publisher { return &directory{place: t.TempDir()} }
 
 // ZipFile starts a zip archive.
 func ZipFile(t *testing.T) Publisher {
-	return &directory{place: filepath.Join(t.TempDir(), "pack.zip"), zip: true}
+	return &directory{place: filepath.Join(t.TempDir(), "pack.zip"), pack: Zip}
+}
+
+// TarFile starts a tar archive.
+func TarFile(t *testing.T) Publisher {
+	return &directory{place: filepath.Join(t.TempDir(), "pack.tar.gz"), pack: Tarball}
 }
 
 func (d *directory) Publish(t testing.TB, all Skills) bool {
-	if !d.zip {
+	if d.pack == nil {
 		Write(t, d.place, all)
-	} else if err := os.WriteFile(d.place, Zip(t, all.files()), 0o600); err != nil {
+		return true
+	}
+	if err := os.WriteFile(d.place, d.pack(t, all.files()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return true

@@ -1,4 +1,4 @@
-package installing
+package serve
 
 import (
 	"context"
