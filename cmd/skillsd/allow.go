@@ -125,8 +125,8 @@ func (a *app) notTampered(ctx context.Context, sk *skills.Skill) error {
 		report.Printable(sk.Path), serve.TamperedText)
 }
 
-// decide asks whether the script may run, and in the same question how often to ask before it runs. It returns
-// whether the user was asked, and the word for how often, which is empty if nothing of that changes.
+// decide asks whether the script may run, and in the same question how often to ask before it runs. It
+// returns whether the user was asked, and the word for how often, which is empty if nothing of that changes.
 //
 // Errors: *exit.Error for a no, and without a terminal or --yes.
 func (o *allowOptions) decide(ctx context.Context, name string, now policy.Ask) (bool, string, error) {

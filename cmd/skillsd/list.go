@@ -56,8 +56,8 @@ func newListCmd(a *app) *cobra.Command {
 		Short: "List your skills, and what is wrong with them",
 		Long: "List every skill with its state: ✓ enabled; ○ hidden from models, or disabled; ✗ " +
 			"unavailable, or installed and not served because it needs a review (`skillsd update " +
-			"--accept`). TRUST is how far it is trusted: builtin, org, user, or third-party for what others " +
-			"wrote.\n\n" +
+			"--accept`). TRUST is how far it is trusted: builtin, org, user, or third-party for what " +
+			"others wrote.\n\n" +
 			"FORM is strict if `skillsd validate` accepts the skill, repaired if its frontmatter loads " +
 			"only after a repair, else lenient. RUN is the number of scripts that you allowed, of all. " +
 			"Problems are on stderr, each with a fix. The exit code is 1 if a directory that you named " +
@@ -67,8 +67,8 @@ func newListCmd(a *app) *cobra.Command {
 	}
 	opts.register(cmd.Flags())
 	cmd.Flags().StringVar(&opts.Only, "only", "",
-		"only skills in this `STATE`: enabled, hidden, disabled, unavailable, waiting (for a review) or, with "+
-			"--json, broken")
+		"only skills in this `STATE`: enabled, hidden, disabled, unavailable, waiting (for a review) or, "+
+			"with --json, broken")
 	return cmd
 }
 

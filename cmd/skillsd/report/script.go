@@ -42,7 +42,7 @@ type ScriptFacts struct {
 	// Unreached is why the script could not reach the hosts of its entry.
 	Unreached string `json:"unreached,omitempty"`
 
-	shown []string // those of Files that allow can show
+	shown []string // the part of Files that allow can show
 }
 
 // ImportRow is a module that a script imports.

@@ -412,7 +412,8 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 	for _, shadow := range row.Shadows {
 		fact("shadows", fmt.Sprintf("the one in %s (%s)", shadow.Root, shadow.Tier))
 	}
-	fact("state", row.mark(false)+" "+strings.Join(append([]string{StateWord(row.State)}, row.Reasons...), ", "))
+	state := append([]string{StateWord(row.State)}, row.Reasons...)
+	fact("state", row.mark(false)+" "+strings.Join(state, ", "))
 	fact("form", row.form())
 	fact("publishable", fmt.Sprint(row.Form.Publishable))
 	fact("license", row.License)
