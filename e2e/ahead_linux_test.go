@@ -31,13 +31,12 @@ func TestOneSandboxIsBegunAhead(t *testing.T) {
 				"--prompt-slot-role", "direct-command", "--skills-root", tree(t, map[string]string{
 					"demo/SKILL.md":      "---\nname: demo\ndescription: A skill for tests.\n---\n",
 					"demo/scripts/ok.sh": "echo ran-ok\n"})))
-			p.initialize()
-			p.call(2, "load_skill", map[string]any{"name": "demo"})
+			p.loaded()
 			id := 2
 			run := func() {
 				t.Helper()
 				id++
-				res := p.call(id, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+				res := p.script("ok.sh")
 				if res.IsError || !strings.Contains(res.text(), "ran-ok") {
 					t.Fatalf("run_skill_script = %s", res.text())
 				}

@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 )
@@ -15,59 +14,34 @@ const able = `"elicitation":{}`
 var modernAble = strings.Replace(modernMeta, `clientCapabilities":{}`, `clientCapabilities":{`+able+`}`, 1)
 
 // asker drives a server whose scripts need an approval.
-type asker struct {
-	*process
-	state string
-	next  int
-}
+type asker struct{ *process }
 
 func newAsker(t *testing.T, flags ...string) *asker {
 	t.Helper()
-	state := t.TempDir()
-	args := append([]string{"serve", "--state", state, "--log-format", "json", "--skills-root", "builtin=" + tree(t, demoSkill()),
-		"--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh"}, flags...)
-	return &asker{process: start(t, exec.Command(binary, args...)), state: state, next: 100}
+	return &asker{serve(t, append([]string{"--skills-root", "builtin=" + tree(t, demoSkill()),
+		"--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh"}, flags...)...)}
 }
 
 // begin introduces the client on 2025-11-25 and loads the skill.
 func (a *asker) begin(capabilities string) {
 	a.t.Helper()
-	a.request(1, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{`+capabilities+`},"clientInfo":{"name":"e2e","version":"1"}}`)
-	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	a.call(2, "load_skill", map[string]any{"name": "demo"})
+	a.initialize(capabilities)
+	a.tool("load_skill", map[string]any{"name": "demo"})
 }
 
 // run calls the script and answers what the server asks with reply, a JSON-RPC result or error; it
 // returns the questions too.
 func (a *asker) run(args, reply string) (result toolResult, questions []string) {
 	a.t.Helper()
-	a.next++
-	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh","args":%s}}}`, a.next, args))
-	for {
-		line := a.receive()
-		var m struct {
-			ID     json.RawMessage
-			Method string
-			Params json.RawMessage
-			Result json.RawMessage
-			Error  json.RawMessage
+	a.reply = func(request answer) string {
+		if request.Method != "elicitation/create" {
+			a.t.Errorf("asked with %s", request.Method)
 		}
-		if err := json.Unmarshal([]byte(line), &m); err != nil {
-			a.t.Fatalf("%v: %s", err, line)
-		}
-		if m.Method == "elicitation/create" {
-			questions = append(questions, string(m.Params))
-			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, reply))
-			continue
-		}
-		if m.Result == nil || string(m.ID) != fmt.Sprint(a.next) {
-			a.t.Fatalf("answered with %s", line)
-		}
-		if err := json.Unmarshal(m.Result, &result); err != nil {
-			a.t.Fatal(err)
-		}
-		return result, questions
+		questions = append(questions, string(request.Params))
+		return reply
 	}
+	result = a.tool("run_skill_script", json.RawMessage(`{"skill":"demo","path":"scripts/ok.sh","args":`+args+`}`))
+	return result, questions
 }
 
 // code is the code of a denial or a plain error.
@@ -141,12 +115,8 @@ func TestApprovalLegacy(t *testing.T) {
 // verified ends the server and checks its record.
 func (a *asker) verified(t *testing.T) {
 	t.Helper()
-	if err := a.leave(); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(binary, "session", "verify", "latest", "--state", a.state).CombinedOutput(); err != nil {
-		t.Errorf("session verify: %v: %s", err, out)
-	}
+	a.end()
+	skillsd(t, 0, "session", "verify", "latest", "--state", a.state)
 }
 
 // What a user allows for the rest of the session is the script as it is, with any arguments, and no other.
@@ -173,8 +143,7 @@ func TestApprovalRemembered(t *testing.T) {
 // modern calls the script on 2026-07-28; more is added to the params.
 func (a *asker) modern(args, more string) (result toolResult, kind, state string) {
 	a.t.Helper()
-	a.next++
-	got := a.request(a.next, "tools/call", fmt.Sprintf(`{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh","args":%s},"_meta":{%s}%s}`, args, modernAble, more))
+	got := a.ask("tools/call", fmt.Sprintf(`{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh","args":%s},"_meta":{%s}%s}`, args, modernAble, more))
 	var asked struct {
 		ResultType    string
 		RequestState  string
@@ -201,7 +170,7 @@ func reply(state, action string) string {
 func TestApprovalModern(t *testing.T) {
 	t.Parallel()
 	a := newAsker(t)
-	a.request(1, "tools/call", `{"name":"load_skill","arguments":{"name":"demo"},"_meta":{`+modernAble+`}}`)
+	a.ask("tools/call", `{"name":"load_skill","arguments":{"name":"demo"},"_meta":{`+modernAble+`}}`)
 	ask := func(args string) string {
 		t.Helper()
 		result, kind, state := a.modern(args, "")
@@ -232,8 +201,7 @@ func TestApprovalModern(t *testing.T) {
 		"made up":     reply("eyJhcHByb3ZlZCI6dHJ1ZX0", "accept"),
 		"not a reply": strings.Replace(reply(state, "accept"), `{"action":"accept","content":{"decision":"Run it once"}}`, "1", 1),
 	} {
-		a.next++
-		got := a.request(a.next, "tools/call", fmt.Sprintf(`{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh","args":["one"]},"_meta":{%s}%s}`, modernAble, more))
+		got := a.ask("tools/call", fmt.Sprintf(`{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh","args":["one"]},"_meta":{%s}%s}`, modernAble, more))
 		if got.Error == nil || got.Error.Code != -32602 {
 			t.Errorf("%s: %s %+v", name, got.Result, got.Error)
 		}
@@ -244,9 +212,9 @@ func TestApprovalModern(t *testing.T) {
 	}
 	denied("declined", `["one"]`, reply(ask(`["one"]`), "decline"))
 	a.verified(t)
-	out, err := exec.Command(binary, "session", "show", "latest", "--state", a.state).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "approval.requested") || !strings.Contains(string(out), "approval.answered") {
-		t.Errorf("session show: %v\n%s", err, out)
+	out := skillsd(t, 0, "session", "show", "latest", "--state", a.state)
+	if !strings.Contains(out, "approval.requested") || !strings.Contains(out, "approval.answered") {
+		t.Errorf("session show: %s", out)
 	}
 }
 
@@ -257,7 +225,7 @@ func TestApprovalForeign(t *testing.T) {
 		"--auth-token-file", tokenFile(t, "alice", "bob"), "--http-activation", "handle") // or both of alice's are one conversation
 	call := func(token, tool, arguments, more string) (toolResult, string) {
 		t.Helper()
-		c := &caller{site: s, token: token}
+		c := s.as(token)
 		_, got, err := c.send(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{%s}%s}}`, tool, arguments, modernAble, more),
 			"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", tool)
 		if err != nil {

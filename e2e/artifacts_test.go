@@ -22,7 +22,7 @@ type readings struct {
 }
 
 // resource returns what resources/read answers, and the code of the error when it is one.
-func (a answer) resource(t *testing.T) (content string, code int) {
+func (a answer) resource(t testing.TB) (content string, code int) {
 	t.Helper()
 	if a.Error != nil {
 		return "", a.Error.Code
@@ -39,9 +39,9 @@ func (a answer) resource(t *testing.T) (content string, code int) {
 }
 
 // artifact reads a resource of the process's session.
-func (p *process) artifact(id int, uri string) (content string, code int) {
+func (p *process) artifact(uri string) (content string, code int) {
 	p.t.Helper()
-	return p.request(id, "resources/read", fmt.Sprintf(`{"uri":%q}`, uri)).resource(p.t)
+	return p.ask("resources/read", fmt.Sprintf(`{"uri":%q}`, uri)).resource(p.t)
 }
 
 // artifact reads a resource on the revision the caller speaks; handle may be empty.
@@ -77,14 +77,14 @@ func TestArtifactsStdio(t *testing.T) {
 	files := demoSkill()
 	files["demo/scripts/leave.sh"] = "#!/bin/sh\necho made\nprintf 'a\\000b' >/out/report.bin\n"
 	root := tree(t, files)
-	p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json"}, allowRun(root, "ok.sh", "leave.sh")...)...))
+	p := serve(t, append([]string{"--state", state}, allowRun(root, "ok.sh", "leave.sh")...)...)
 	p.initialize()
-	if _, code := p.artifact(2, "skillsd://session/skill-activations.json"); code != -32002 {
+	if _, code := p.artifact("skillsd://session/skill-activations.json"); code != -32002 {
 		t.Errorf("activations before the first one: code %d", code)
 	}
-	p.call(3, "load_skill", map[string]any{"name": "demo"})
+	p.tool("load_skill", map[string]any{"name": "demo"})
 	needSandbox(t, p)
-	ran := p.call(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/leave.sh"})
+	ran := p.script("leave.sh")
 	found := outURI.FindStringSubmatch(ran.text())
 	if found == nil {
 		t.Fatalf("run = %s", ran.text())
@@ -92,16 +92,16 @@ func TestArtifactsStdio(t *testing.T) {
 	if strings.Contains(ran.text(), state) {
 		t.Errorf("the text has a path of this machine: %s", ran.text())
 	}
-	asked := p.callWith(4, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/leave.sh"}, `{"skillsd/host-paths":true}`)
+	asked := p.toolWith("run_skill_script", demoScript("leave.sh"), `{"skillsd/host-paths":true}`)
 	if !strings.Contains(asked.text(), state) {
 		t.Errorf("asked for paths: %s", asked.text())
 	}
-	if content, code := p.artifact(6, found[1]); content != "a\x00b" || code != 0 {
+	if content, code := p.artifact(found[1]); content != "a\x00b" || code != 0 {
 		t.Errorf("%s = %q, %d", found[1], content, code)
 	}
 	var id string
-	for i, name := range []string{"session.json", "skill-registry.json", "skill-activations.json", "skill-script-executions.json", "policy-trace.json", "events.jsonl"} {
-		content, code := p.artifact(10+i, "skillsd://session/"+name)
+	for _, name := range []string{"session.json", "skill-registry.json", "skill-activations.json", "skill-script-executions.json", "policy-trace.json", "events.jsonl"} {
+		content, code := p.artifact("skillsd://session/" + name)
 		if name == "session.json" {
 			var head struct{ ID string }
 			if err := json.Unmarshal([]byte(content), &head); err != nil {
@@ -114,17 +114,13 @@ func TestArtifactsStdio(t *testing.T) {
 			t.Errorf("%s: code %d, %v, %d bytes of %d", name, code, err, len(content), len(kept))
 		}
 	}
-	for i, uri := range []string{"skillsd://session/lock", "skillsd://session/../" + id + "/session.json", "skillsd://" + id + "/session.json"} {
-		if content, code := p.artifact(20+i, uri); code != -32002 {
+	for _, uri := range []string{"skillsd://session/lock", "skillsd://session/../" + id + "/session.json", "skillsd://" + id + "/session.json"} {
+		if content, code := p.artifact(uri); code != -32002 {
 			t.Errorf("%s = %q, %d", uri, content, code)
 		}
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(binary, "session", "verify", id, "--state", state).CombinedOutput(); err != nil {
-		t.Errorf("session verify: %v: %s", err, out)
-	}
+	p.end()
+	skillsd(t, 0, "session", "verify", id, "--state", state)
 }
 
 // A harness keeps the registry and the policy of a run before it calls a tool: reading them begins the
@@ -166,8 +162,8 @@ func TestArtifactsFirst(t *testing.T) {
 			p := serve(t, flags...)
 			p.initialize()
 			id := 10
-			read := func(name string) (string, int) { id++; return p.artifact(id, "skillsd://session/"+name) }
-			begins(t, read, func() { p.call(5, "load_skill", map[string]any{"name": "demo"}) }, true)
+			read := func(name string) (string, int) { id++; return p.artifact("skillsd://session/" + name) }
+			begins(t, read, func() { p.tool("load_skill", map[string]any{"name": "demo"}) }, true)
 		})
 		t.Run(fmt.Sprint("HTTP", preload), func(t *testing.T) {
 			s := serveHTTP(t, append(flags, "--auth-token-file", tokenFile(t, "alice"))...)
@@ -241,19 +237,17 @@ func TestArtifactsHTTP(t *testing.T) {
 // What was withheld from the model cannot be had as a resource.
 func TestArtifactsWithheld(t *testing.T) {
 	t.Parallel()
-	p := serve(t, append(allowRun(tree(t, demoSkill()), "ok.sh"), "--workspace", t.TempDir(), "--release", "opaque")...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, append(demo(t, "ok.sh"), "--workspace", t.TempDir(), "--release", "opaque")...).loaded()
 	needSandbox(t, p)
-	ran := p.call(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	ran := p.script("ok.sh")
 	_, rest, ok := strings.Cut(ran.text(), "[withheld; handle ")
 	handle, _, _ := strings.Cut(rest, "]")
 	if !ok {
 		t.Fatalf("run = %s", ran.text())
 	}
 	output, _, _ := strings.Cut(handle, ":stdout")
-	for i, uri := range []string{"skillsd://session/outputs/" + strings.ReplaceAll(output, ":", "_") + ".stdout", "skillsd://session/outputs/" + handle, "skillsd://session/" + handle} {
-		if content, code := p.artifact(10+i, uri); code != -32002 {
+	for _, uri := range []string{"skillsd://session/outputs/" + strings.ReplaceAll(output, ":", "_") + ".stdout", "skillsd://session/outputs/" + handle, "skillsd://session/" + handle} {
+		if content, code := p.artifact(uri); code != -32002 {
 			t.Errorf("%s = %q, %d", uri, content, code)
 		}
 	}
@@ -314,9 +308,9 @@ func TestWorkspaceFromClient(t *testing.T) {
 			if asks := strings.Contains(string(init.Result), `"codex/sandbox-state-meta"`); asks != (len(tt.flags) > 0) {
 				t.Errorf("the capability is declared: %v: %s", asks, init.Result)
 			}
-			p.callWith(2, "load_skill", map[string]any{"name": "demo"}, meta)
+			p.toolWith("load_skill", map[string]any{"name": "demo"}, meta)
 			needSandbox(t, p)
-			result := p.callWith(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/look.sh"}, meta)
+			result := p.toolWith("run_skill_script", demoScript("look.sh"), meta)
 			if !strings.HasSuffix(result.text(), "stdout:\n"+tt.stdout) {
 				t.Errorf("run = %s", result.text())
 			}
@@ -324,7 +318,7 @@ func TestWorkspaceFromClient(t *testing.T) {
 			if wrote := err == nil; wrote != tt.wrote {
 				t.Errorf("the workspace was written: %v", wrote)
 			}
-			events, _ := p.artifact(6, "skillsd://session/events.jsonl")
+			events, _ := p.artifact("skillsd://session/events.jsonl")
 			want := []string{`session of the client: \"thread-1\"`, `"taskId":"turn-1"`}
 			if tt.env {
 				want = []string{`session of the client: \"claude-1\"`}
@@ -337,21 +331,17 @@ func TestWorkspaceFromClient(t *testing.T) {
 					t.Errorf("the record lacks %s: %s", want, events)
 				}
 			}
-			if err := p.leave(); err != nil {
-				t.Errorf("exit: %v", err)
-			}
+			p.end()
 		})
 	}
 }
 
 func TestWorkspaceFromClientRefused(t *testing.T) {
 	state, root, workspace := t.TempDir(), tree(t, demoSkill()), t.TempDir()
-	p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json", "--release", "observed", "--workspace-from-client"}, allowRun(root, "ok.sh")...)...))
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, append([]string{"--state", state, "--release", "observed", "--workspace-from-client"}, allowRun(root, "ok.sh")...)...).loaded()
 	needSandbox(t, p)
-	for i, dir := range []string{state, filepath.Dir(state), filepath.Join(state, "sessions"), root, "/", filepath.Join(workspace, "none"), "relative"} {
-		result := p.callWith(10+i, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"}, sandboxMeta(dir, "write"))
+	for _, dir := range []string{state, filepath.Dir(state), filepath.Join(state, "sessions"), root, "/", filepath.Join(workspace, "none"), "relative"} {
+		result := p.toolWith("run_skill_script", demoScript("ok.sh"), sandboxMeta(dir, "write"))
 		if !result.IsError || !strings.Contains(result.text(), `"cwd_denied"`) || dir != "/" && strings.Contains(result.text(), dir) {
 			t.Errorf("run in %s = %s", dir, result.text())
 		}

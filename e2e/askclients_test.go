@@ -166,7 +166,7 @@ func TestClientsShowTheQuestion(t *testing.T) {
 // at once, which is no word of a user, however often it comes; Gemini and OpenCode cannot be asked.
 func TestClientsAnswerByThemselves(t *testing.T) {
 	eachClient(t, func(t *testing.T, name string, overHTTP bool) {
-		run := turn{{tool: "run_skill_script", args: map[string]any{"skill": "demo", "path": "scripts/ok.sh"}}}
+		run := turn{{tool: "run_skill_script", args: demoScript("ok.sh")}}
 		o := runRealClient(t, name, overHTTP, clientRun{
 			serve: []string{"--skills-root", "builtin=" + tree(t, demoSkill()), "--allow-tool", "run_skill_script",
 				"--allow-skill-script", "demo:scripts/ok.sh"},

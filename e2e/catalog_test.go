@@ -72,7 +72,7 @@ func TestCatalogOrder(t *testing.T) {
 	}{{nil, lines[0]}, {nil, lines[7]}, {[]string{"--catalog-order", "name"}, lines[0]}} {
 		p := serve(t, append([]string{"--state", state, "--skills-root", root, "--catalog-budget", "400"}, test.flags...)...)
 		p.initialize()
-		description := p.loadDescription(2)
+		description := p.loadDescription()
 		if !strings.Contains(description, "\n"+test.first+"\n") {
 			t.Errorf("with %q the description of %.10s is not whole: %s", test.flags, test.first, description)
 		}
@@ -81,9 +81,7 @@ func TestCatalogOrder(t *testing.T) {
 				t.Errorf("%s is not named once", name)
 			}
 		}
-		p.call(3, "load_skill", map[string]any{"name": "topic-0007"})
-		if err := p.leave(); err != nil {
-			t.Errorf("exit: %v", err)
-		}
+		p.tool("load_skill", map[string]any{"name": "topic-0007"})
+		p.end()
 	}
 }

@@ -203,9 +203,7 @@ func TestCatalogueLeavesOut(t *testing.T) {
 	run := func(args ...string) {
 		t.Helper()
 		args = append(args, "--config", config, "--state", filepath.Join(dir, "maker"))
-		if out, err := exec.Command(binary, args...).CombinedOutput(); err != nil {
-			t.Fatalf("%q: %v\n%s", args, err, out)
-		}
+		skillsd(t, 0, args...)
 	}
 	files := map[string]string{}
 	for _, name := range []string{"nest", "nest/a", "nest/b", "plain", "sealed", "wanting"} {

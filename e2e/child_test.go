@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 )
@@ -59,24 +58,22 @@ func families(t *testing.T, preload bool, prepare func(f *family)) map[string]*f
 		args = append(args, "--skill", "demo")
 	}
 	stdio := func(t *testing.T, state string) (*family, *process) {
-		p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json"}, args...)...))
+		p := serve(t, append([]string{"--state", state}, args...)...)
 		id := 0
 		return &family{t, func(method, _, params, meta string) answer {
 			id++
-			return p.request(id, method, fmt.Sprintf(`{%s,"_meta":{%s,%s}}`, params, modernMeta, meta))
+			return p.ask(method, fmt.Sprintf(`{%s,"_meta":{%s,%s}}`, params, modernMeta, meta))
 		}}, p
 	}
 	overStdio, _ := stdio(t, t.TempDir())
 	site := serveHTTP(t, append(args, "--auth-token-file", tokenFile(t, "alice", "bob"))...)
-	overHTTP := &family{t, (&caller{site: site, token: "alice-token"}).with}
+	overHTTP := &family{t, site.as("alice-token").with}
 	state := t.TempDir()
 	before, p := stdio(t, state)
 	for _, f := range []*family{overStdio, overHTTP, before} {
 		prepare(f)
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	restarted, _ := stdio(t, state)
 	return map[string]*family{"stdio": overStdio, "http": overHTTP, "restarted": restarted}
 }
@@ -174,12 +171,12 @@ func TestParentAndChild(t *testing.T) {
 func TestRunIDTaken(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
-	args := append([]string{"serve", "--state", state, "--log-format", "json"}, familyArgs(t)...)
+	args := append([]string{"--state", state}, familyArgs(t)...)
 	all := printed(t)
 	for try, want := range []string{"r1", "ses_"} {
-		p := start(t, exec.Command(binary, args...))
+		p := serve(t, args...)
 		f := &family{t, func(method, _, params, meta string) answer {
-			return p.request(1, method, fmt.Sprintf(`{%s,"_meta":{%s,%s}}`, params, modernMeta, meta))
+			return p.ask(method, fmt.Sprintf(`{%s,"_meta":{%s,%s}}`, params, modernMeta, meta))
 		}}
 		for _, session := range []string{"p1", "p2"} {
 			for _, asked := range []bool{true, false} {
@@ -202,9 +199,7 @@ func TestRunIDTaken(t *testing.T) {
 				}
 			}
 		}
-		if err := p.leave(); err != nil {
-			t.Fatal(err)
-		}
+		p.end()
 		if strings.Contains(p.stderr.String(), "earlier session cannot be read") {
 			t.Errorf("the log: %s", p.stderr)
 		}
@@ -216,25 +211,20 @@ func TestRunIDTaken(t *testing.T) {
 func TestShowParentAndChildren(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
-	args := append([]string{"serve", "--state", state, "--log-format", "json"}, familyArgs(t)...)
+	args := append([]string{"--state", state}, familyArgs(t)...)
 	all := printed(t)
 	for range 2 {
-		p := start(t, exec.Command(binary, args...))
+		p := serve(t, args...)
 		f := &family{t, func(method, _, params, meta string) answer {
-			return p.request(1, method, fmt.Sprintf(`{%s,"_meta":{%s,%s}}`, params, modernMeta, meta))
+			return p.ask(method, fmt.Sprintf(`{%s,"_meta":{%s,%s}}`, params, modernMeta, meta))
 		}}
 		f.told(named("p1", `"skillsd/run-id":"run-p1"`), "load_skill", `{"name":"demo"}`)
 		f.told(named("c1", `"skillsd/parent-session":"p1","skillsd/run-id":"run-c1","skillsd/profile":"starter"`), "load_skill", `{"name":"demo"}`)
-		if err := p.leave(); err != nil {
-			t.Fatal(err)
-		}
+		p.end()
 	}
 	show := func(args ...string) string {
 		t.Helper()
-		out, err := exec.Command(binary, append([]string{"session", "show", "--state", state}, args...)...).Output()
-		if err != nil {
-			t.Fatalf("session show %q: %v", args, err)
-		}
+		out := stdoutOf(t, append([]string{"session", "show", "--state", state}, args...)...)
 		return string(out)
 	}
 	if text := show("run-c1"); !strings.Contains(text, "\nchild of run-p1\n") || !strings.Contains(text, "subagent-inherit") {
@@ -254,10 +244,7 @@ func TestShowParentAndChildren(t *testing.T) {
 		Parent string
 		Row    struct{ Child bool }
 	}
-	list, err := exec.Command(binary, "session", "list", "--json", "--state", state).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := stdoutOf(t, "session", "list", "--json", "--state", state)
 	var sessions []struct{ ID, Parent string }
 	if err := json.Unmarshal(list, &sessions); err != nil {
 		t.Fatal(err)
@@ -278,9 +265,9 @@ func TestShowParentAndChildren(t *testing.T) {
 
 // A call whose session is not a name belongs to none: in that of the process it would have what others loaded.
 func TestSessionIsAName(t *testing.T) {
-	p := serve(t, append(allowRun(tree(t, demoSkill()), "ok.sh"), "--skill", "demo")...)
-	for i, name := range []string{`5`, `""`, `null`, `["a"]`, `{}`} {
-		a := p.request(10+i, "tools/call", fmt.Sprintf(
+	p := serve(t, append(demo(t, "ok.sh"), "--skill", "demo")...)
+	for _, name := range []string{`5`, `""`, `null`, `["a"]`, `{}`} {
+		a := p.ask("tools/call", fmt.Sprintf(
 			`{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh"},"_meta":{%s,"skillsd/session":%s}}`, modernMeta, name))
 		if text := string(a.Result); !strings.Contains(text, "invalid_arguments") || strings.Contains(text, "ran-ok") {
 			t.Errorf("session %s: %s %+v", name, text, a.Error)

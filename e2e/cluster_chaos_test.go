@@ -389,7 +389,7 @@ func TestClusterIdle(t *testing.T) {
 	nightly.Only(t)
 	t.Parallel()
 	f := startServers(t, clustertest.Start(t, 1), 1, "--insecure-no-auth")
-	alone := serveOne(t)
+	alone := serveIn(t, nil)
 	of := regexp.MustCompile(`(?m)^(github\.com/nats-io/|\S*/(provenance/jetstream|serve/cluster|sandbox/remote)\.)`)
 	for _, tt := range []struct {
 		p     *process

@@ -30,7 +30,7 @@ type elder struct {
 func (f *fronts) begin(t *testing.T, i int, token string) *elder {
 	t.Helper()
 	e := &elder{fronts: f, token: token}
-	response := e.send(t, i, "POST", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{`+able+`},"clientInfo":{"name":"e2e","version":"1"}}}`)
+	response := e.send(t, i, "POST", introduction(able))
 	e.session = response.Header.Get("Mcp-Session-Id")
 	if response.StatusCode != http.StatusOK || e.session == "" {
 		t.Fatalf("initialize: %s, session %q", response.Status, e.session)

@@ -77,19 +77,14 @@ func pinned(t *testing.T, config, text string, flags []string, scripts ...string
 		args = append(args, flags[i:i+2]...)
 	}
 	for _, script := range scripts {
-		if out, err := exec.Command(binary, append(args, script)...).CombinedOutput(); err != nil {
-			t.Fatalf("allow: %v\n%s", err, out)
-		}
+		skillsd(t, 0, append(args, script)...)
 	}
 }
 
 // startServers starts n servers with flags.
 func startServers(t *testing.T, nats *clustertest.Cluster, n int, flags ...string) *fronts {
 	t.Helper()
-	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(strings.Repeat("0123456789abcdef", 4)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	key := written(t, "key", strings.Repeat("0123456789abcdef", 4))
 	f := &fronts{nats: nats}
 	for _, server := range nats.URLs() {
 		f.flags = append(f.flags, "--cluster", server)
@@ -273,7 +268,7 @@ func needRun(t *testing.T, argument string, result toolResult) {
 }
 
 // session returns what a command about sessions prints.
-func (f *fronts) session(t *testing.T, args ...string) []byte {
+func (f *fronts) session(t testing.TB, args ...string) []byte {
 	t.Helper()
 	var stderr bytes.Buffer
 	cmd := exec.Command(binary, append(append([]string{"session"}, args...), f.flags...)...)

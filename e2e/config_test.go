@@ -13,10 +13,7 @@ import (
 // configFile writes a configuration file of one's own.
 func configFile(t *testing.T, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := written(t, "config.yaml", text)
 	return path
 }
 
@@ -87,10 +84,8 @@ state: state
 	}
 	cmd := exec.Command(binary, "serve", "--config", config)
 	cmd.Env = append(os.Environ(), "ZONE=here", "OTHER=there")
-	p := start(t, cmd)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
-	ran := p.call(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	p := start(t, cmd).loaded()
+	ran := p.script("ok.sh")
 	if strings.Contains(ran.text(), "sandbox_unavailable") {
 		if os.Getenv("SKILLSD_REQUIRE_SANDBOX") != "" {
 			t.Fatal(ran.text())
@@ -100,15 +95,12 @@ state: state
 	if want := fmt.Sprintf("length %d, zone here, other []", len(secret)); !strings.Contains(ran.text(), want) || !strings.Contains(ran.text(), "timeout") {
 		t.Errorf("the run says %s, want %s and the timeout", ran.text(), want)
 	}
-	shown, err := exec.Command(binary, "config", "show", "--config", config, "--json").Output()
-	if err != nil {
-		t.Error(err)
-	}
+	shown := stdoutOf(t, "config", "show", "--config", config, "--json")
 	if !strings.Contains(string(shown), "TOKEN") {
 		t.Errorf("config show does not name the secret: %s", shown)
 	}
 	told := ran.text() + p.stderr.String() + string(shown)
-	err = filepath.WalkDir(filepath.Join(dir, "state"), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(dir, "state"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"net/http"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,7 +10,7 @@ import (
 // runs calls the script of the demo skill, and reports whether it ran.
 func (c *caller) runs(args map[string]any) bool {
 	c.t.Helper()
-	all := map[string]any{"skill": "demo", "path": "scripts/ok.sh"}
+	all := demoScript("ok.sh")
 	for name, value := range args {
 		all[name] = value
 	}
@@ -29,9 +28,9 @@ func (c *caller) runs(args map[string]any) bool {
 // handle counts always.
 func TestHTTPOneConversation(t *testing.T) {
 	t.Parallel()
-	args := append(allowRun(tree(t, demoSkill()), "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"))
+	args := append(demo(t, "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"))
 	s := serveHTTP(t, args...)
-	alice := &caller{site: s, token: "alice-token"}
+	alice := s.as("alice-token")
 	loaded := alice.tool("load_skill", map[string]any{"name": "demo"})
 	if !strings.Contains(loaded.text(), "Pass this handle on") {
 		t.Errorf("the load does not say to pass the handle on:\n%s", loaded.text())
@@ -42,7 +41,7 @@ func TestHTTPOneConversation(t *testing.T) {
 	if again := alice.tool("load_skill", map[string]any{"name": "demo"}); !strings.Contains(again.text(), "# Demo") {
 		t.Errorf("the next conversation gets no instructions:\n%s", again.text())
 	}
-	if (&caller{site: s, token: "bob-token"}).runs(nil) {
+	if s.as("bob-token").runs(nil) {
 		t.Error("what one principal loaded counts for another")
 	}
 	s.open("alice-token")
@@ -60,17 +59,11 @@ func TestHTTPOneConversation(t *testing.T) {
 		t.Error("the handle does not count")
 	}
 	s.interrupt()
-	out, err := exec.Command(binary, "session", "list", "--json", "--state", s.state).CombinedOutput()
-	if err != nil {
-		t.Fatalf("session list: %v: %s", err, out)
-	}
+	out := skillsd(t, 0, "session", "list", "--json", "--state", s.state)
 	guessed := 0
-	for _, id := range regexp.MustCompile(`"ses_[^"]+`).FindAllString(string(out), -1) {
-		shown, err := exec.Command(binary, "session", "show", id[1:], "--json", "--state", s.state).CombinedOutput()
-		if err != nil {
-			t.Errorf("session show: %v: %s", err, shown)
-		}
-		guessed += strings.Count(string(shown), "calls that name no session")
+	for _, id := range regexp.MustCompile(`"ses_[^"]+`).FindAllString(out, -1) {
+		shown := skillsd(t, 0, "session", "show", id[1:], "--json", "--state", s.state)
+		guessed += strings.Count(shown, "calls that name no session")
 	}
 	if guessed == 0 {
 		t.Errorf("no record says that its session is guessed:\n%s", out)
@@ -79,8 +72,8 @@ func TestHTTPOneConversation(t *testing.T) {
 
 // With http.activation handle nothing is guessed.
 func TestHTTPOnlyHandles(t *testing.T) {
-	s := serveHTTP(t, append(allowRun(tree(t, demoSkill()), "ok.sh"), "--http-activation", "handle")...)
-	c := &caller{site: s}
+	s := serveHTTP(t, append(demo(t, "ok.sh"), "--http-activation", "handle")...)
+	c := s.as("")
 	loaded := c.tool("load_skill", map[string]any{"name": "demo"})
 	if c.runs(nil) {
 		t.Error("a call without a handle counts for a session")
@@ -110,7 +103,7 @@ func (c *caller) discover(name string) (int, string) {
 // Claude Code is not offered the revision in which it names no session.
 func TestHTTPOnlySessions(t *testing.T) {
 	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
-	c := &caller{site: s}
+	c := s.as("")
 	if status, got := c.discover("claude-code"); status != http.StatusBadRequest ||
 		!strings.Contains(got, `"supported":["2025-11-25"`) {
 		t.Errorf("claude-code: %d %s", status, got)
@@ -123,7 +116,7 @@ func TestHTTPOnlySessions(t *testing.T) {
 // A protocol session goes on after a restart, for its principal, and what it loaded with it.
 func TestSessionIDSurvivesKill(t *testing.T) {
 	t.Parallel()
-	args := append(allowRun(tree(t, demoSkill()), "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"))
+	args := append(demo(t, "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"))
 	first := serveHTTP(t, args...)
 	alice, ended := first.open("alice-token"), first.open("alice-token")
 	alice.tool("load_skill", map[string]any{"name": "demo"})
@@ -162,10 +155,10 @@ func TestClientsLateCancel(t *testing.T) {
 	for name, overHTTP := range map[string]bool{"stdio": false, "http": true} {
 		t.Run(name, func(t *testing.T) {
 			o := runRealClient(t, "opencode", overHTTP, clientRun{
-				serve: allowRun(tree(t, demoSkill()), "ok.sh"),
+				serve: demo(t, "ok.sh"),
 				turns: []turn{
 					{{tool: "load_skill", args: map[string]any{"name": "demo"}}},
-					{{tool: "run_skill_script", args: map[string]any{"skill": "demo", "path": "scripts/ok.sh"}}},
+					{{tool: "run_skill_script", args: demoScript("ok.sh")}},
 				},
 			})
 			if got := o.result(t, 1, 0).text; !strings.Contains(got, "ran-ok") {

@@ -82,7 +82,7 @@ func cross(t *testing.T, b block) *crossed {
 		c.site = startServers(t, clustertest.Start(t, 1), 2,
 			append(c.flags, "--auth-token-file", tokenFile(t, crossingClients...))...).caller.site
 	case b.http:
-		c.site = serveOne(t, append(c.flags, "--auth-token-file", tokenFile(t, crossingClients...))...)
+		c.site = serveIn(t, nil, append(c.flags, "--auth-token-file", tokenFile(t, crossingClients...))...)
 	}
 	return c
 }
@@ -279,7 +279,7 @@ func (c *crossed) raw(t *testing.T, era string, recorded bool) {
 		}
 		send = func(method, _, params string) answer {
 			next++
-			return p.request(100+next, method, params)
+			return p.ask(method, params)
 		}
 	default:
 		caller := &caller{site: c.site, token: name + "-token"}

@@ -7,7 +7,6 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -545,10 +544,7 @@ func TestCrossingWhole(t *testing.T) {
 			t.Errorf("no request of the table is %s", method)
 		}
 	}
-	out, err := exec.Command(binary, "config", "schema").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := stdoutOf(t, "config", "schema")
 	var file struct{ Properties map[string]json.RawMessage }
 	if err := json.Unmarshal(out, &file); err != nil {
 		t.Fatal(err)

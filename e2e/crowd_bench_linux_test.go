@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -77,17 +76,6 @@ func crowdTree(b *testing.B) []string {
 	return append(allowRun(dir, "ok.sh"), "--sandbox", "native")
 }
 
-// crowdServe starts a server whose state is removed although stored trees are read-only.
-func crowdServe(b *testing.B, args ...string) *exec.Cmd {
-	b.Helper()
-	cmd := exec.Command(binary, append([]string{"serve", "--state", b.TempDir(), "--log-format", "json"}, args...)...)
-	b.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	return cmd
-}
-
 type stdioCrowd struct {
 	mu      sync.Mutex
 	in      io.Writer
@@ -95,21 +83,11 @@ type stdioCrowd struct {
 }
 
 func crowdOnStdio(b *testing.B, args ...string) crowdClient {
-	cmd := crowdServe(b, args...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	c := &stdioCrowd{in: in, answers: map[string]chan string{}}
+	p := serve(b, args...)
+	p.initialize()
+	c := &stdioCrowd{in: p.in, answers: map[string]chan string{}}
 	go func() {
-		lines := bufio.NewScanner(out)
+		lines := bufio.NewScanner(p.out)
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
 			var a answer
@@ -120,7 +98,6 @@ func crowdOnStdio(b *testing.B, args ...string) crowdClient {
 			}
 		}
 	}()
-	c.call(`{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}}`)
 	return c
 }
 
@@ -140,49 +117,16 @@ func (c *stdioCrowd) call(line string) string {
 	return <-answered
 }
 
-type httpCrowd struct{ url, session string }
+type httpCrowd struct{ *caller }
 
 func crowdOnHTTP(b *testing.B, args ...string) crowdClient {
-	cmd := crowdServe(b, append(args, "--http", "127.0.0.1:0", "--insecure-no-auth")...)
-	out, err := cmd.StderrPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	c := &httpCrowd{}
-	log := bufio.NewScanner(out)
-	for c.url == "" && log.Scan() {
-		if found := listening.FindStringSubmatch(log.Text()); found != nil {
-			c.url = "http://" + found[1] + "/mcp"
-		}
-	}
-	go io.Copy(io.Discard, out)
-	response, err := c.post(`{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}}`)
-	if err != nil {
-		b.Fatal(err)
-	}
-	response.Body.Close()
-	c.session = response.Header.Get("Mcp-Session-Id")
-	return c
+	s := serveHTTP(b, args...)
+	s.client = http.DefaultClient
+	return httpCrowd{s.open("")}
 }
 
-func (c *httpCrowd) post(line string) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(context.Background(), "POST", c.url, strings.NewReader(line))
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Accept", "application/json, text/event-stream")
-	if c.session != "" {
-		r.Header.Set("Mcp-Session-Id", c.session)
-	}
-	return http.DefaultClient.Do(r)
-}
-
-func (c *httpCrowd) call(line string) string {
-	response, err := c.post(line)
+func (c httpCrowd) call(line string) string {
+	response, err := c.do(context.Background(), "POST", line)
 	if err != nil {
 		return err.Error()
 	}

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -26,9 +24,7 @@ func TestCrowd(t *testing.T) {
 	mark := fmt.Sprintf("0.%d", 3_000_000_000+time.Now().UnixNano()%1_000_000_000)
 	files := demoSkill()
 	files["demo/scripts/sleep.sh"] = "#!/bin/bash\nexec sleep " + mark + "\n"
-	p := serve(t, allowRun(tree(t, files), "ok.sh", "sleep.sh")...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, allowRun(tree(t, files), "ok.sh", "sleep.sh")...).loaded()
 	needSandbox(t, p)
 	done, most := make(chan struct{}), make(chan int)
 	go func() {
@@ -127,7 +123,7 @@ type crowdNews struct {
 	}
 }
 
-func newsOf(t *testing.T, line string) (n crowdNews) {
+func newsOf(t testing.TB, line string) (n crowdNews) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(line), &n); err != nil {
 		t.Errorf("%s: %v", line, err)
@@ -159,9 +155,7 @@ func places(t *testing.T, told map[int]string) (running []int) {
 func TestCrowdWaits(t *testing.T) {
 	nightly.Only(t)
 	args, mark := crowdServer(t)
-	p := serve(t, args...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, args...).loaded()
 	needSandbox(t, p)
 	for id := range crowd {
 		p.send(crowdCall(1000+id, "sleep"))
@@ -173,10 +167,10 @@ func TestCrowdWaits(t *testing.T) {
 		}
 	}
 	places(t, told)
-	if a := p.request(5, "ping", "{}"); a.Error != nil {
+	if a := p.ask("ping", "{}"); a.Error != nil {
 		t.Errorf("ping = %+v", a.Error)
 	}
-	if read := p.call(6, "read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}); read.IsError {
+	if read := p.tool("read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}); read.IsError {
 		t.Errorf("read_skill_resource = %s", read.text())
 	}
 	eventually(t, "as many scripts run as there are slots", func() bool { return len(processesWith(t, mark)) == crowdSlots })
@@ -184,14 +178,12 @@ func TestCrowdWaits(t *testing.T) {
 		p.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, 1000+id))
 	}
 	eventually(t, "no script runs", func() bool { return len(processesWith(t, mark)) == 0 })
-	for id := range 2 * crowdSlots {
-		if ran := p.call(10+id, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"}); ran.IsError {
+	for range 2 * crowdSlots {
+		if ran := p.script("ok.sh"); ran.IsError {
 			t.Errorf("a run after the crowd = %s", ran.text())
 		}
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 }
 
 // follow posts a call and hands on what the client is told until it is answered or ctx ends, however long
@@ -224,18 +216,10 @@ func (c *caller) follow(ctx context.Context, body string, news chan<- crowdNews)
 func TestCrowdOverHTTP(t *testing.T) {
 	nightly.Only(t)
 	args, _ := crowdServer(t)
-	config := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte("principals: {alice: {concurrent: 1024}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := written(t, "config.yaml", "principals: {alice: {concurrent: 1024}}\n")
 	s := serveHTTP(t, append(args, "--config", config, "--auth-token-file", tokenFile(t, "alice", "bob"), "--rate-limit", "0")...)
-	if !s.canRun() {
-		t.Skip("missing capability: a sandbox backend that can isolate")
-	}
-	alice, bob := s.open("alice-token"), s.open("bob-token")
-	for _, c := range []*caller{alice, bob} {
-		c.tool("load_skill", map[string]any{"name": "demo"})
-	}
+	alice, bob := s.loaded("alice-token"), s.loaded("bob-token")
+	needSandbox(t, alice)
 	ctx, leave := context.WithCancel(t.Context())
 	var calls sync.WaitGroup
 	defer calls.Wait()

@@ -114,15 +114,12 @@ func (c *container) wants(t *testing.T, name string) {
 	for _, v := range c.Env {
 		env[v.Name] = v.Value
 	}
-	help, err := exec.Command(binary, append(slices.Clone(args), "--help")...).CombinedOutput()
-	if err != nil {
-		t.Errorf("%s: skillsd %s: %v\n%s", name, strings.Join(args, " "), err, help)
-	}
+	help := skillsd(t, 0, append(slices.Clone(args), "--help")...)
 	for variable := range env {
 		flag, ours := strings.CutPrefix(variable, "SKILLSD_")
 		flag = "--" + strings.ToLower(strings.ReplaceAll(flag, "_", "-"))
 		takes := func(inManual string) bool { return inManual == flag || strings.HasPrefix(inManual, flag+"=") }
-		inHelp := bytes.Contains(help, []byte(flag+" "))
+		inHelp := strings.Contains(help, flag+" ")
 		if ours && !inHelp && !slices.ContainsFunc(manFlags(t)["skillsd-"+args[0]], takes) {
 			t.Errorf("%s: no flag of skillsd %s takes %s", name, args[0], variable)
 		}
@@ -275,7 +272,7 @@ func TestClusterDeployed(t *testing.T) {
 			t.Fatal("the worker is not ready")
 		}
 	}
-	f := &fronts{caller: &caller{site: front, token: string(token)}}
+	f := &fronts{caller: front.as(string(token))}
 	f.handle = f.load(f.caller)
 	result, _ := f.run(f.caller, "deployed", "")
 	if !strings.Contains(result.text(), "ran-ok deployed") {

@@ -584,7 +584,7 @@ func TestChanges(t *testing.T) {
 }
 
 // TestLongTests wants each test that the Makefile names as LONG in its packages LONGS and in no other: elsewhere a
-// test of that name would be left out with the race detector and not be run without it.
+// test of that name would be left out with the race detector and not be run without it. The packages FEW exist.
 func TestLongTests(t *testing.T) {
 	data, err := os.ReadFile("../Makefile")
 	if err != nil {
@@ -597,6 +597,11 @@ func TestLongTests(t *testing.T) {
 			t.Fatalf("the Makefile has no %s", variable)
 		}
 		return strings.Fields(found[1])
+	}
+	for _, dir := range words("FEW") {
+		if _, err := os.Stat(filepath.Join("..", dir)); err != nil {
+			t.Errorf("FEW of the Makefile: %v", err)
+		}
 	}
 	names := words("LONG")
 	dirs := words("LONGS")

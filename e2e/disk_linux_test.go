@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -48,11 +47,10 @@ func TestOutcomeOnAFullDisk(t *testing.T) {
 		"head -c 500000 /dev/zero | tr '\\0' x\n"
 	p := serve(t, append(allowRun(tree(t, files), "wait.sh"), "--artifact-root", disk, "--records", "free=1MiB",
 		"--workspace", work+":rw", "--release", "opaque")...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p.loaded()
 	filler, run := filepath.Join(disk, "filler"), map[string]any{"skill": "demo", "path": "scripts/wait.sh", "cwd": "/workspace"}
 	fillDisk(t, filler, 8<<20)
-	got := p.call(3, "run_skill_script", run)
+	got := p.tool("run_skill_script", run)
 	if strings.Contains(got.text(), "sandbox_unavailable") {
 		t.Skip("missing capability: a sandbox")
 	}
@@ -78,19 +76,14 @@ func TestOutcomeOnAFullDisk(t *testing.T) {
 	if answer := p.receive(); !strings.Contains(answer, `"status":"executed"`) || !strings.Contains(answer, `"id":4`) {
 		t.Errorf("the run on a disk that was filled meanwhile = %.500s", answer)
 	}
-	if got := p.call(5, "run_skill_script", run); !strings.Contains(got.text(), "provenance_unavailable") {
+	if got := p.tool("run_skill_script", run); !strings.Contains(got.text(), "provenance_unavailable") {
 		t.Errorf("another run on the full disk: %s", got.text())
 	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.leave(); err != nil {
-		t.Error(err)
-	}
-	out, err := exec.Command(binary, "session", "verify", "latest", "--artifact-root", disk).CombinedOutput()
-	if err != nil {
-		t.Errorf("verify: %v %s", err, out)
-	}
+	p.end()
+	skillsd(t, 0, "session", "verify", "latest", "--artifact-root", disk)
 	kept, err := filepath.Glob(filepath.Join(disk, "ses_*", "outputs", "*.stdout"))
 	if err != nil || len(kept) != 1 {
 		t.Fatalf("outputs kept: %v %v", kept, err)
@@ -113,8 +106,7 @@ func TestRecordsOfAPrincipalAreFull(t *testing.T) {
 	load := func(token string) toolResult {
 		return s.open(token).tool("load_skill", map[string]any{"name": "demo"})
 	}
-	first := s.open("alice-token")
-	first.tool("load_skill", map[string]any{"name": "demo"})
+	first := s.loaded("alice-token")
 	load("alice-token")
 	full := load("alice-token")
 	if !full.IsError || !strings.Contains(full.text(), "records_full") || !strings.Contains(full.text(), "2 of 2 sessions") {
@@ -137,9 +129,7 @@ func TestRecordsOfAPrincipalAreFull(t *testing.T) {
 	}
 	// The other sessions are open, which gc leaves alone. Within a second the server does not look again.
 	eventually(t, "alice has room after gc", func() bool {
-		if out, err := exec.Command(binary, "session", "gc", "--total", "1", "--state", s.state).CombinedOutput(); err != nil {
-			t.Fatalf("gc: %v %s", err, out)
-		}
+		skillsd(t, 0, "session", "gc", "--total", "1", "--state", s.state)
 		return !load("alice-token").IsError
 	})
 }
@@ -149,9 +139,7 @@ func TestServerCollects(t *testing.T) {
 	state := t.TempDir()
 	root := tree(t, demoSkill())
 	serveIn := func(args ...string) *process {
-		p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--skills-root", root}, args...)...))
-		p.initialize()
-		p.call(2, "load_skill", map[string]any{"name": "demo"})
+		p := serve(t, append([]string{"--state", state, "--skills-root", root}, args...)...).loaded()
 		return p
 	}
 	records := func() int {
@@ -177,11 +165,9 @@ func TestServerCollects(t *testing.T) {
 	second := serveIn("--records", "total=1")
 	eventually(t, "only the two records that are open are left", func() bool { return records() <= 2 })
 	for _, p := range []*process{open, second} {
-		if got := p.call(3, "read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}); got.IsError {
+		if got := p.tool("read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}); got.IsError {
 			t.Errorf("an open session: %s", got.text())
 		}
-		if err := p.leave(); err != nil {
-			t.Error(err)
-		}
+		p.end()
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // session runs `skillsd session ARGS` and returns what it printed and its exit code.
-func session(t *testing.T, state string, args ...string) (stdout string, code int) {
+func session(t testing.TB, state string, args ...string) (stdout string, code int) {
 	t.Helper()
 	cmd := exec.Command(binary, append([]string{"session", "--state", state}, args...)...)
 	var errors strings.Builder
@@ -31,7 +31,7 @@ func session(t *testing.T, state string, args ...string) (stdout string, code in
 }
 
 // sessionIDs are the sessions recorded in a state directory, the oldest first.
-func sessionIDs(t *testing.T, state string) []string {
+func sessionIDs(t testing.TB, state string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(state, "sessions"))
 	if err != nil {
@@ -132,18 +132,16 @@ func TestKilledDuringCalls(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	root, state := tree(t, demoSkill()), t.TempDir()
-	args := append([]string{"serve", "--state", state, "--log-level", "error"}, allowRun(root, "ok.sh")...)
-	probe := start(t, exec.Command(binary, args...))
+	args := append([]string{"--state", state, "--log-level", "error"}, allowRun(root, "ok.sh")...)
+	probe := serve(t, args...)
 	probe.initialize()
-	probe.call(2, "load_skill", map[string]any{"name": "demo"})
-	ran := probe.call(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	probe.tool("load_skill", map[string]any{"name": "demo"})
+	ran := probe.script("ok.sh")
 	runs := !strings.Contains(ran.text(), `"sandbox_unavailable"`)
-	if err := probe.leave(); err != nil {
-		t.Fatal(err)
-	}
+	probe.end()
 	known := sessionIDs(t, state)
 	for answered := 0; answered < 1000; {
-		round := killedRound{p: start(t, exec.Command(binary, args...)), random: random, runs: runs}
+		round := killedRound{p: serve(t, args...), random: random, runs: runs}
 		ids := round.play(1 + random.IntN(140))
 		answered += len(ids)
 		all := sessionIDs(t, state)
@@ -179,22 +177,20 @@ func TestKilledDuringCalls(t *testing.T) {
 func TestTwoServersShareState(t *testing.T) {
 	t.Parallel()
 	root, state := tree(t, demoSkill()), t.TempDir()
-	args := []string{"serve", "--state", state, "--log-level", "error", "--skills-root", root}
-	a, b := start(t, exec.Command(binary, args...)), start(t, exec.Command(binary, args...))
+	args := []string{"--state", state, "--log-level", "error", "--skills-root", root}
+	a, b := serve(t, args...), serve(t, args...)
 	for _, p := range []*process{a, b} {
 		p.initialize()
 	}
-	for i := range 20 {
+	for range 20 {
 		for _, p := range []*process{a, b} {
-			if got := p.call(10+i, "load_skill", map[string]any{"name": "demo", "force": true}); got.IsError {
+			if got := p.tool("load_skill", map[string]any{"name": "demo", "force": true}); got.IsError {
 				t.Errorf("load_skill: %s", got.text())
 			}
 		}
 	}
 	for _, p := range []*process{a, b} {
-		if err := p.leave(); err != nil {
-			t.Error(err)
-		}
+		p.end()
 	}
 	ids := sessionIDs(t, state)
 	if len(ids) != 2 {
@@ -211,24 +207,20 @@ func TestTwoServersShareState(t *testing.T) {
 func TestSessionBelongsToOneServer(t *testing.T) {
 	t.Parallel()
 	root, state := tree(t, demoSkill()), t.TempDir()
-	args := []string{"serve", "--state", state, "--log-level", "error", "--skills-root", root}
-	p := start(t, exec.Command(binary, args...))
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	args := []string{"--state", state, "--log-level", "error", "--skills-root", root}
+	p := serve(t, args...).loaded()
 	id := sessionIDs(t, state)[0]
-	second := exec.Command(binary, append(args, "--resume", id)...)
+	second, _ := serving(t, append(args, "--resume", id)...)
 	if out, err := second.CombinedOutput(); err == nil || second.ProcessState.ExitCode() != 1 {
 		t.Errorf("a second server for session %s exits %d: %s", id, second.ProcessState.ExitCode(), out)
 	}
 	if out, code := session(t, state, "gc", "--older-than", "0d"); code != 0 || !strings.Contains(out, "kept "+id+": a process has the session open") {
 		t.Errorf("gc beside a server exits %d: %s", code, out)
 	}
-	if got := p.call(3, "load_skill", map[string]any{"name": "demo", "force": true}); got.IsError {
+	if got := p.tool("load_skill", map[string]any{"name": "demo", "force": true}); got.IsError {
 		t.Errorf("load_skill after both: %s", got.text())
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	if out, code := session(t, state, "verify", id); code != 0 {
 		t.Errorf("verify exits %d: %s", code, out)
 	}
@@ -237,11 +229,9 @@ func TestSessionBelongsToOneServer(t *testing.T) {
 // A server whose record is removed says so to every call, and runs nothing.
 func TestRecordRemovedUnderServer(t *testing.T) {
 	root, state := tree(t, demoSkill()), t.TempDir()
-	p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-level", "error"}, allowRun(root, "ok.sh")...)...))
+	p := serve(t, append([]string{"--state", state, "--log-level", "error"}, allowRun(root, "ok.sh")...)...)
 	p.initialize()
-	if got := p.call(2, "load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Fatalf("load_skill: %s", got.text())
-	}
+	p.load()
 	// A file may come while the others go.
 	dir, tries := filepath.Join(state, "sessions", sessionIDs(t, state)[0]), 0
 	for err := os.RemoveAll(dir); err != nil; err = os.RemoveAll(dir) {
@@ -250,16 +240,16 @@ func TestRecordRemovedUnderServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for id, call := range []struct {
+	for _, call := range []struct {
 		tool string
 		args map[string]any
 	}{
 		{"read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}},
 		{"load_skill", map[string]any{"name": "demo", "force": true}},
-		{"run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"}},
-		{"run_skill_script", map[string]any{"skill": "demo", "path": "scripts/other.sh"}},
+		{"run_skill_script", demoScript("ok.sh")},
+		{"run_skill_script", demoScript("other.sh")},
 	} {
-		got := p.call(10+id, call.tool, call.args)
+		got := p.tool(call.tool, call.args)
 		if !got.IsError || !strings.Contains(got.text(), `"provenance_unavailable"`) || strings.Contains(got.text(), state) {
 			t.Errorf("%s without a record: %v %s", call.tool, got.IsError, got.text())
 		}
@@ -269,11 +259,9 @@ func TestRecordRemovedUnderServer(t *testing.T) {
 // A last line that a crash cut short is dropped when the session goes on, and the record says so.
 func TestTornLineIsDropped(t *testing.T) {
 	root, state := tree(t, demoSkill()), t.TempDir()
-	args := []string{"serve", "--state", state, "--log-level", "error", "--skills-root", root}
-	p := start(t, exec.Command(binary, args...))
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
-	p.call(3, "read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"})
+	args := []string{"--state", state, "--log-level", "error", "--skills-root", root}
+	p := serve(t, args...).loaded()
+	p.tool("read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"})
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -293,14 +281,12 @@ func TestTornLineIsDropped(t *testing.T) {
 	if out, code := session(t, state, "verify", id); code != 0 {
 		t.Errorf("verify of a record with a torn line exits %d: %s", code, out)
 	}
-	p = start(t, exec.Command(binary, append(args, "--resume", id)...))
+	p = serve(t, append(args, "--resume", id)...)
 	p.initialize()
-	if got := p.call(4, "read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}); got.IsError {
+	if got := p.tool("read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}); got.IsError {
 		t.Errorf("read in the session that goes on: %s", got.text())
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	if out, code := session(t, state, "verify", id); code != 0 {
 		t.Errorf("verify exits %d: %s", code, out)
 	}

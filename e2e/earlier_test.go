@@ -183,15 +183,13 @@ func TestEarlierSessionResumes(t *testing.T) {
 	p := start(t, exec.Command(binary, "serve", "--skills-root", "org="+copied, "--state", t.TempDir(), "--artifact-root", dir,
 		"--resume", ids[0], "--log-format", "json", "--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh",
 		"--prompt-slot-role", "direct-command"))
-	p.request(1, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}`)
+	p.ask("initialize", hello(""))
 	p.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	result := p.call(2, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh", "args": []string{"after"}})
+	result := p.script("ok.sh", "after")
 	if code := result.code(); code != "" && code != "sandbox_unavailable" {
 		t.Errorf("a script of the resumed session: %s", result.text())
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	out := readRecords(t, dir, "session", "verify", ids[0])
 	if !regexp.MustCompile(`(?m)^ok ` + ids[0]).MatchString(out) {
 		t.Errorf("after resuming:\n%s", out)

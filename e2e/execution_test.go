@@ -25,12 +25,10 @@ func TestExecutionStdin(t *testing.T) {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := serve(t, append(allowRun(tree(t, files)), "--config", config)...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, append(allowRun(tree(t, files)), "--config", config)...).loaded()
 	needSandbox(t, p)
 	// The record names the runtime, and describes the script as the standard input that it is.
-	recorded := string(p.request(10, "tools/call",
+	recorded := string(p.ask("tools/call",
 		`{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/in.sh"},"_meta":{"skillsd/records":true}}`).Result)
 	for _, want := range []string{
 		`"argv":["bash","-s","--"],"args":[]`, fmt.Sprintf(`"stdin":{"type":"cf-harness.redacted-text-summary","bytes":%d,`, len(files["demo/scripts/in.sh"])),
@@ -40,7 +38,7 @@ func TestExecutionStdin(t *testing.T) {
 			t.Errorf("%s is not in %s", want, recorded)
 		}
 	}
-	for i, tt := range []struct {
+	for _, tt := range []struct {
 		script string
 		args   map[string]any
 		want   string
@@ -56,7 +54,7 @@ func TestExecutionStdin(t *testing.T) {
 		for k, v := range tt.args {
 			args[k] = v
 		}
-		got := p.call(20+i, "run_skill_script", args).text()
+		got := p.tool("run_skill_script", args).text()
 		if strings.Contains(got, "interpreter_not_found") {
 			t.Logf("missing capability: %s", got)
 			continue

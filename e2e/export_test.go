@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"os/exec"
 	"strings"
 	"testing"
 )
@@ -11,13 +10,9 @@ import (
 func TestExportRun(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
-	p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json"}, allowRun(tree(t, demoSkill()), "ok.sh")...)...))
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, append([]string{"--state", state}, demo(t, "ok.sh")...)...).loaded()
 	needSandbox(t, p)
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	out, code := session(t, state, "export", "latest", "--format", "intoto")
 	if lines := strings.Count(out, "\n"); code != 0 || lines != 1 {
 		t.Fatalf("export exits %d with %d lines:\n%s", code, lines, out)

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,13 +18,8 @@ const faultySecret = "sk-live-0123456789abcdef"
 // faulty starts a server whose configuration has a fault, and returns it with the configuration's path.
 func faulty(t *testing.T, text string, args ...string) (p *process, path string) {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(binary, slices.Concat([]string{"serve", "--config", path, "--state", t.TempDir()}, args)...)
-	cmd.Env = append(os.Environ(), "SERVICE_TOKEN="+faultySecret)
-	return start(t, cmd), path
+	path = written(t, "config.yaml", text)
+	return serveWith(t, []string{"SERVICE_TOKEN=" + faultySecret}, append([]string{"--config", path}, args...)...), path
 }
 
 func initializeAs(client string) string {
@@ -66,10 +60,10 @@ func TestFaultIsTheAnswer(t *testing.T) {
 				if seen := got.Result.Instructions; !strings.Contains(seen[:min(250, len(seen))], tt.want) {
 					t.Errorf("%s does not see %q first:\n%s", client, tt.want, seen)
 				}
-				if got := p.call(2, "skillsd_problem", map[string]any{}).text(); !strings.Contains(got, tt.want) {
+				if got := p.tool("skillsd_problem", map[string]any{}).text(); !strings.Contains(got, tt.want) {
 					t.Errorf("%s: skillsd_problem = %s", client, got)
 				}
-				if got := p.request(3, "tools/call", `{"name":"load_skill","arguments":{"name":"demo"}}`); got.Error == nil {
+				if got := p.ask("tools/call", `{"name":"load_skill","arguments":{"name":"demo"}}`); got.Error == nil {
 					t.Errorf("%s: a call is served: %s", client, got.Result)
 				}
 				p.leave()
@@ -84,7 +78,7 @@ func TestFaultIsMended(t *testing.T) {
 	p.send(initializeAs("gemini-cli-mcp-client"))
 	p.receive()
 	p.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	if got := p.request(2, "prompts/list", "{}"); string(got.Result) != `{"prompts":[]}` {
+	if got := p.ask("prompts/list", "{}"); string(got.Result) != `{"prompts":[]}` {
 		t.Errorf("prompts/list = %s", got.Result)
 	}
 	if err := os.WriteFile(path, []byte("log: {level: warn}\n"), 0o600); err != nil {
@@ -95,7 +89,7 @@ func TestFaultIsMended(t *testing.T) {
 	}
 	p.receive()
 	p.receive()
-	if got := p.call(3, "load_skill", map[string]any{"name": "demo"}).text(); !strings.Contains(got, "# Demo") {
+	if got := p.tool("load_skill", map[string]any{"name": "demo"}).text(); !strings.Contains(got, "# Demo") {
 		t.Errorf("load_skill = %s", got)
 	}
 	if err := p.leave(); err != nil && p.cmd.ProcessState.ExitCode() != 2 {
@@ -105,10 +99,7 @@ func TestFaultIsMended(t *testing.T) {
 
 // A script that starts the server by mistake gets its exit code at once.
 func TestFaultWithoutClient(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte("allow_tols: []\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := written(t, "config.yaml", "allow_tols: []\n")
 	open, _ := io.Pipe()
 	for name, in := range map[string]io.Reader{"nothing": nil, "another text": strings.NewReader("y\n"),
 		"a call": strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}` + "\n"), "HTTP": open} {
@@ -134,10 +125,7 @@ func TestClientsFault(t *testing.T) {
 	if *clients == "" {
 		t.Skip("no client is installed: make clients does")
 	}
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte("allow_tols: []\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := written(t, "config.yaml", "allow_tols: []\n")
 	for _, name := range slices.Sorted(maps.Keys(realClients)) {
 		t.Run(name, func(t *testing.T) {
 			run := clientRun{serve: []string{"--config", path}}

@@ -14,12 +14,10 @@ const maxFloodGrowth = 8 << 10 // KiB
 func TestFloodGrowsTheServerLittle(t *testing.T) {
 	files := demoSkill()
 	files["demo/scripts/flood.sh"] = "#!/bin/bash\necho FIRST\nyes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa | head -c 400000000\n"
-	p := serve(t, append(allowRun(tree(t, files), "ok.sh", "flood.sh"), "--release", "observed")...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, append(allowRun(tree(t, files), "ok.sh", "flood.sh"), "--release", "observed")...).loaded()
 	needSandbox(t, p)
 	run := func(script string) toolResult {
-		return p.call(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/" + script})
+		return p.tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/" + script})
 	}
 	for range 3 {
 		run("ok.sh")

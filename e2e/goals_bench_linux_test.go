@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -145,42 +144,30 @@ func (g *goals) server(n int, state string, flags ...string) *exec.Cmd {
 
 // goalClient is a client on stdio that waits for each answer.
 type goalClient struct {
-	g   *goals
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-	id  int
+	*process
+	id int
 }
 
 // begin starts a server and has it answer initialize and tools/list, as clients do at once.
 func (g *goals) begin(cmd *exec.Cmd) *goalClient {
 	g.Helper()
-	c := &goalClient{g: g, cmd: cmd}
-	in, err := cmd.StdinPipe()
-	out, errOut := cmd.StdoutPipe()
-	if err := errors.Join(err, errOut); err != nil {
-		g.Fatal(err)
-	}
-	c.in, c.out = in, bufio.NewReaderSize(out, 1<<20)
-	if err := cmd.Start(); err != nil {
-		g.Fatal(err)
-	}
-	c.ask("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}`)
+	c := &goalClient{process: start(g.B, cmd)}
+	c.ask("initialize", hello(""))
 	fmt.Fprintln(c.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	c.ask("tools/list", `{}`)
 	return c
 }
 
-// ask returns how long the answer took.
+// ask returns how long the answer took, without what reads it.
 func (c *goalClient) ask(method, params string) time.Duration {
-	c.g.Helper()
+	c.t.Helper()
 	c.id++
 	begin, id := time.Now(), fmt.Appendf(nil, `"id":%d,`, c.id)
 	fmt.Fprintf(c.in, `{"jsonrpc":"2.0",%s"method":%q,"params":%s}`+"\n", id, method, params)
 	for {
 		line, err := c.out.ReadBytes('\n')
 		if err != nil {
-			c.g.Fatalf("%s: %v", method, err)
+			c.t.Fatalf("%s: %v", method, err)
 		}
 		if !bytes.Contains(line, id) {
 			continue // a notification
@@ -188,14 +175,14 @@ func (c *goalClient) ask(method, params string) time.Duration {
 		took := time.Since(begin)
 		var a answer
 		if err := json.Unmarshal(line, &a); err != nil || a.Error != nil || bytes.Contains(line, []byte(`"isError":true`)) {
-			c.g.Fatalf("%s = %.200s, %v", method, line, err)
+			c.t.Fatalf("%s = %.200s, %v", method, line, err)
 		}
 		return took
 	}
 }
 
 func (c *goalClient) load(i int, force bool) time.Duration {
-	c.g.Helper()
+	c.t.Helper()
 	return c.ask("tools/call", fmt.Sprintf(`{"name":"load_skill","arguments":{"name":"skill-%05d","force":%v}}`, i, force))
 }
 
@@ -319,53 +306,29 @@ func (g *goals) firstOfSkills() {
 // settle waits for what a server does behind its first answers, as the thought of a model does.
 func settle() { <-time.After(time.Second) }
 
-// listens starts a server over HTTP, and returns its address.
-func (g *goals) listens(cmd *exec.Cmd, line *regexp.Regexp) string {
-	g.Helper()
-	log, err := cmd.StderrPipe()
-	if err != nil {
-		g.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		g.Fatal(err)
-	}
-	g.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	lines := bufio.NewScanner(log)
-	for lines.Scan() {
-		if found := line.FindStringSubmatch(lines.Text()); found != nil {
-			go io.Copy(io.Discard, log)
-			return "http://" + found[1] + "/mcp"
-		}
-	}
-	g.Fatalf("%s does not listen: %v", cmd, lines.Err())
-	return ""
-}
-
 // http has 64 clients load skills, and compares what the servers computed for them.
 func (g *goals) http() {
 	const clients, loads = 64, 40
 	f, c := g.floorServer(50, "--http"), g.server(50, g.state(), "--http", "127.0.0.1:0", "--insecure-no-auth", "--rate-limit", "0",
 		"--log-level", "info", "--log-format", "json")
 	contenders := []struct {
-		cmd *exec.Cmd
-		url string
-		cpu []time.Duration
-	}{{cmd: f, url: g.listens(f, regexp.MustCompile(`listening on (\S+)`))}, {cmd: c, url: g.listens(c, listening)}}
+		*process
+		line *regexp.Regexp // has the address
+		cpu  []time.Duration
+	}{{process: start(g.B, f), line: regexp.MustCompile(`listening on (\S+)`)}, {process: start(g.B, c), line: listening}}
 	for range 4 {
 		for i := range contenders {
 			c := &contenders[i]
 			var all sync.WaitGroup
-			var opened [clients]*httpCrowd
+			s := &site{process: c.process, url: "http://" + c.logged(c.line) + "/mcp", client: http.DefaultClient}
+			var opened [clients]httpCrowd
 			each := func(do func(client int)) {
 				for i := range clients {
 					all.Go(func() { do(i) })
 				}
 				all.Wait()
 			}
-			each(func(i int) { opened[i] = g.open(c.url) })
+			each(func(i int) { opened[i] = g.open(s) })
 			load := func(client, skill int) {
 				text := opened[client].call(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"load_skill","arguments":{"name":"skill-%05d","force":true}}}`, skill))
 				if !strings.Contains(text, "Do this first") {
@@ -385,19 +348,15 @@ func (g *goals) http() {
 	g.compare("CPU of a load over HTTP, 64 clients, whole text", contenders[0].cpu, contenders[1].cpu, "4")
 }
 
-func (g *goals) open(url string) *httpCrowd {
-	c := &httpCrowd{url: url}
-	response, err := c.post(`{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}}`)
-	if err != nil {
-		g.Error(err)
-		return c
+// open introduces a client; the floor gives it no session.
+func (g *goals) open(s *site) httpCrowd {
+	c := s.as("")
+	status, header := c.status("POST", introduction(""))
+	if status != http.StatusOK {
+		g.Errorf("initialize: %d", status)
 	}
-	_, err = io.Copy(io.Discard, response.Body)
-	if err := errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK {
-		g.Errorf("%s: %v", response.Status, err)
-	}
-	c.session = response.Header.Get("Mcp-Session-Id")
-	return c
+	c.session = header.Get("Mcp-Session-Id")
+	return httpCrowd{c}
 }
 
 // cpu returns what a process has computed so far.

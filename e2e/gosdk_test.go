@@ -15,7 +15,7 @@ var activationLine = regexp.MustCompile(`(?m)^Activation: (\S+)`)
 // loads, reads, is denied, and finds every resource, over both transports in both eras.
 func TestOfficialClient(t *testing.T) {
 	t.Parallel()
-	args := allowRun(tree(t, demoSkill()), "ok.sh")
+	args := demo(t, "ok.sh")
 	for name, transport := range map[string]func(t *testing.T) mcp.Transport{
 		"stdio": func(t *testing.T) mcp.Transport {
 			return &mcp.CommandTransport{Command: exec.Command(binary, append([]string{"serve", "--state", t.TempDir(), "--log-format", "json"}, args...)...)}
@@ -80,7 +80,7 @@ func checkCalls(t *testing.T, session *mcp.ClientSession) {
 		{"load_skill", map[string]any{"name": "demoo"}, true, `did you mean \"demo\"?`},
 		{"read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}, false, "Notes: äöü €"},
 		{"read_skill_resource", map[string]any{"skill": "demo", "path": "../../etc/passwd"}, true, "resource_path_invalid"},
-		{"run_skill_script", map[string]any{"skill": "demo", "path": "scripts/other.sh"}, true, "script_not_allowlisted"},
+		{"run_skill_script", demoScript("other.sh"), true, "script_not_allowlisted"},
 	} {
 		// Without a protocol session the handle is what connects calls.
 		if activation != "" {

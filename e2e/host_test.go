@@ -3,9 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -28,34 +25,27 @@ func TestHostTarget(t *testing.T) {
 		"agent-browser/scripts/form-automation.sh": "#!/bin/sh\necho \"on $CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET with $AGENT_BROWSER_CDP args $*\"\n" +
 			"echo \"secret ${HOST_SECRET:-none}\"\n",
 	})
-	serveWith := func(flags ...string) *process {
-		config := filepath.Join(t.TempDir(), "config.yaml")
-		if err := os.WriteFile(config, []byte(`
+	begin := func(flags ...string) *process {
+		config := written(t, "config.yaml", `
 roots: [{dir: `+root+`, tier: org}]
 scan: {no_default_roots: true}
 allow_tools: [run_skill_script]
 allow: [{script: "agent-browser:scripts/form-automation.sh", target: host, release: observed}]
 policy: {prompt_slot_role: direct-command}
-`), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(binary, append([]string{"serve", "--state", t.TempDir(), "--log-format", "json", "--config", config}, flags...)...)
-		cmd.Env = append(os.Environ(), "HOST_SECRET=hunter2")
-		p := start(t, cmd)
+`)
+		p := serveWith(t, []string{"HOST_SECRET=hunter2"}, append([]string{"--config", config}, flags...)...)
 		p.initialize()
-		p.call(2, "load_skill", map[string]any{"name": "agent-browser"})
+		p.tool("load_skill", map[string]any{"name": "agent-browser"})
 		return p
 	}
-	next := 10
 	run := func(p *process, meta string, args ...string) toolResult {
-		next++
-		return p.callWith(next, "run_skill_script", map[string]any{"skill": "agent-browser", "path": "scripts/form-automation.sh", "args": args}, "{"+meta+"}")
+		return p.toolWith("run_skill_script", map[string]any{"skill": "agent-browser", "path": "scripts/form-automation.sh", "args": args}, "{"+meta+"}")
 	}
-	if got := run(serveWith(), lease(endpoint, time.Minute)); got.code() != "permission_denied" {
+	if got := run(begin(), lease(endpoint, time.Minute)); got.code() != "permission_denied" {
 		t.Errorf("without the operator's second word: %s", got.text())
 	}
 	for _, flags := range [][]string{{"--skill-script-execution-target", "host"}, {"--profile", "browser"}} {
-		p := serveWith(flags...)
+		p := begin(flags...)
 		for name, meta := range map[string]string{"no lease": "", "expired": lease(endpoint, -time.Minute), "another host": lease("http://192.0.2.1:9222", time.Minute),
 			"a path": lease(endpoint+"/json", time.Minute), "https": lease("https://127.0.0.1:9222", time.Minute)} {
 			if got := run(p, meta); got.code() != "lease_invalid" {
@@ -73,7 +63,7 @@ policy: {prompt_slot_role: direct-command}
 			t.Errorf("the endpoint or the server's environment is shown: %s", got.text())
 		}
 	}
-	if got := run(serveWith(), `"skillsd/profile":"browser",`+lease(endpoint, time.Minute)); !got.IsError {
+	if got := run(begin(), `"skillsd/profile":"browser",`+lease(endpoint, time.Minute)); !got.IsError {
 		t.Errorf("a client turned the host on: %s", got.text())
 	}
 }

@@ -28,104 +28,84 @@ import (
 	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
-// An evil Origin with a good Host, and an evil Host, are refused on every verb, whoever asks.
-func TestHTTPEvilOrigin(t *testing.T) {
-	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--auth-token-file", tokenFile(t, "alice"), "--allowed-origin", "https://app.example.com",
+// The guard has the options of the command line, and refuses before anyone is asked who they are. A server that
+// asks nobody grants pages of other programs of the machine no more than every page. TestHTTPGuard of mcpserver/wire
+// has every verb and path of the addresses that are and are not allowed.
+func TestHTTPGuard(t *testing.T) {
+	const app, evil = "https://app.example.com", "http://evil.example.com"
+	root := tree(t, demoSkill())
+	s := serveHTTP(t, "--skills-root", root, "--auth-token-file", tokenFile(t, "alice"), "--allowed-origin", app,
 		"--public-url", "https://skills.example.com:443/mcp")
-	c := s.open("alice-token")
-	const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
-	for _, token := range []string{"alice-token", ""} {
-		for _, verb := range []string{"POST", "GET", "DELETE", "OPTIONS", "PUT"} {
-			for _, origin := range []string{"http://evil.example.com", "null", "http://localhost.evil.example.com", "https://app.example.com.evil.example.com"} {
-				response, err := (&caller{site: s, token: token, session: c.session}).do(t.Context(), verb, ping, "Origin", origin)
-				if err != nil {
-					t.Fatal(err)
-				}
-				response.Body.Close()
-				if response.StatusCode != 403 || response.Header.Get("Access-Control-Allow-Origin") != "" {
-					t.Errorf("%s with token %q from %s = %s, %v", verb, token, origin, response.Status, response.Header)
-				}
+	alice := s.open("alice-token")
+	nobody := &caller{site: s, session: alice.session}
+	unasked := serveHTTP(t, "--skills-root", root, "--insecure-no-auth").as("")
+	for _, tt := range []struct {
+		c                  *caller
+		verb, host, origin string
+		status             int
+	}{
+		{alice, "POST", "", evil, 403}, {nobody, "POST", "", evil, 403},
+		{alice, "GET", "", evil, 403}, {nobody, "GET", "", evil, 403},
+		{alice, "DELETE", "", evil, 403}, {nobody, "DELETE", "", evil, 403},
+		{alice, "OPTIONS", "", evil, 403}, {nobody, "OPTIONS", "", evil, 403},
+		{alice, "PUT", "", evil, 403}, {nobody, "PUT", "", evil, 403},
+		{alice, "POST", "", "null", 403}, {alice, "POST", "", app + ".evil.example.com", 403},
+		{nobody, "GET", "evil.example.com", "", 403}, {nobody, "GET", "localhost.evil.example.com", "", 403},
+		{alice, "POST", "", app, 200}, {alice, "POST", "", "http://localhost:6274", 200},
+		{alice, "POST", "", "https://skills.example.com", 200}, {alice, "POST", "skills.example.com", "", 200},
+		{unasked, "OPTIONS", "", "http://localhost:3000", 403}, {unasked, "OPTIONS", "", "http://[::1]:8000", 403},
+		{unasked, "OPTIONS", "", "http://" + unasked.host(), 204},
+	} {
+		headers := []string{"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type"}
+		for name, value := range map[string]string{"Host": tt.host, "Origin": tt.origin} {
+			if value != "" {
+				headers = append(headers, name, value)
 			}
 		}
+		status, header := tt.c.status(tt.verb, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, headers...)
+		granted := header.Get("Access-Control-Allow-Origin") != ""
+		if status != tt.status || granted != (tt.origin != "" && status != 403) {
+			t.Errorf("%s with token %q to %q from %q = %d, %v", tt.verb, tt.c.token, tt.host, tt.origin, status, header)
+		}
 	}
-	for _, host := range []string{"evil.example.com", "localhost.evil.example.com"} {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", s.url, nil)
+	s.logged(regexp.MustCompile(`"level":"WARN","msg":"a request was refused: its Origin is not allowed",` +
+		`"origin":"(http://evil.example.com)","hint":"if it is yours, start the server with --allowed-origin"`))
+}
+
+// A body of 4 MiB is read, a byte more is not, and however long it is, it costs no more. TestHTTPBodyLimit of
+// mcpserver/wire has each size with and without a length ahead.
+func TestHTTPBodyBounds(t *testing.T) {
+	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
+	c := s.open("")
+	s.client.Transport = &http.Transport{ExpectContinueTimeout: patience}
+	const limit, frame = 4 << 20, `{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"%s"}}`
+	for _, tt := range []struct {
+		size    int
+		chunked bool
+		status  int
+		want    string
+	}{
+		{limit, false, 200, `"result"`}, {limit + 1, true, 413, `-32600`},
+		{8 * limit, false, 413, `-32600`}, {8 * limit, true, 413, `-32600`},
+	} {
+		var body io.Reader = strings.NewReader(fmt.Sprintf(frame, strings.Repeat("x", tt.size-len(frame)+len("%s"))))
+		if tt.chunked {
+			body = struct{ io.Reader }{body}
+		}
+		r, err := http.NewRequestWithContext(t.Context(), "POST", s.url, body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Host = host
+		r.Header = http.Header{"Content-Type": {"application/json"}, "Mcp-Session-Id": {c.session}, "Expect": {"100-continue"}}
 		response, err := s.client.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
+		answer, err := io.ReadAll(response.Body)
 		response.Body.Close()
-		if response.StatusCode != 403 {
-			t.Errorf("Host %s = %s", host, response.Status)
+		if err != nil || response.StatusCode != tt.status || !strings.Contains(string(answer), tt.want) {
+			t.Errorf("%d bytes, chunked %v: %d %.200s %v", tt.size, tt.chunked, response.StatusCode, answer, err)
 		}
-	}
-	for _, origin := range []string{"https://app.example.com", "http://localhost:6274", "https://skills.example.com"} {
-		if status, _, err := c.send(t.Context(), ping, "Origin", origin); err != nil || status != 200 {
-			t.Errorf("POST from %s = %d %v", origin, status, err)
-		}
-	}
-	s.logged(regexp.MustCompile(`"level":"WARN","msg":"a request was refused: its Origin is not allowed","origin":"(http://evil.example.com)","hint":"if it is yours, start the server with --allowed-origin"`))
-}
-
-// A server that asks nobody who they are does not let pages of other programs of the machine ask a browser for
-// more than every page may.
-func TestHTTPOtherOriginUnauthenticated(t *testing.T) {
-	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--insecure-no-auth")
-	for origin, want := range map[string]int{"http://localhost:3000": 403, "http://[::1]:8000": 403, "http://" + s.host(): 204} {
-		response, err := (&caller{site: s}).do(t.Context(), "OPTIONS", "", "Origin", origin, "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type")
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		if granted := response.Header.Get("Access-Control-Allow-Origin") != ""; response.StatusCode != want || granted != (want == 204) {
-			t.Errorf("preflight from %s = %s, %v", origin, response.Status, response.Header)
-		}
-	}
-}
-
-// A body of 4 MiB is read, a byte more is not, with and without a length ahead.
-func TestHTTPBodyBounds(t *testing.T) {
-	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
-	c := s.open("")
-	const limit, frame = 4 << 20, `{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"%s"}}`
-	for _, tt := range []struct {
-		name    string
-		size    int
-		chunked bool
-		want    int
-	}{
-		{"at the limit", limit, false, 200}, {"at the limit, chunked", limit, true, 200},
-		{"beyond", limit + 1, false, 413}, {"beyond, chunked", limit + 1, true, 413},
-		{"far beyond", 8 * limit, false, 413}, {"far beyond, chunked", 8 * limit, true, 413},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var body io.Reader = strings.NewReader(fmt.Sprintf(frame, strings.Repeat("x", tt.size-len(frame)+len("%s"))))
-			if tt.chunked {
-				body = struct{ io.Reader }{body}
-			}
-			r, err := http.NewRequestWithContext(t.Context(), "POST", s.url, body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.Header.Set("Content-Type", "application/json")
-			r.Header.Set("Mcp-Session-Id", c.session)
-			r.Header.Set("Expect", "100-continue")
-			client := &http.Client{Timeout: patience, Transport: &http.Transport{ExpectContinueTimeout: patience}}
-			defer client.CloseIdleConnections()
-			response, err := client.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer response.Body.Close()
-			answer, err := io.ReadAll(response.Body)
-			if want := map[int]string{200: `"result"`, 413: `-32600`}[tt.want]; err != nil || response.StatusCode != tt.want || !strings.Contains(string(answer), want) {
-				t.Errorf("answer = %d %.200s %v, want %d with %s", response.StatusCode, answer, err, tt.want, want)
-			}
-		})
 	}
 	if status, _, err := c.request(t.Context(), "ping", "", ""); err != nil || status != 200 {
 		t.Errorf("afterwards: %d %v", status, err)
@@ -146,36 +126,28 @@ func TestStdioLineBounds(t *testing.T) {
 			t.Errorf("a line of %d bytes is answered %s, want %s", size, got, want)
 		}
 	}
-	if got := p.request(8, "ping", "{}"); got.Error != nil {
+	if got := p.ask("ping", "{}"); got.Error != nil {
 		t.Errorf("afterwards: %+v", got.Error)
 	}
 }
 
 // Who asks too often is told when to come back; another principal is not.
 func TestHTTPRateLimit(t *testing.T) {
-	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--auth-token-file", tokenFile(t, "alice", "bob"), "--rate-limit", "0.001")
-	ask := func(token string) *http.Response {
-		t.Helper()
-		response, err := (&caller{site: s, token: token}).do(t.Context(), "POST", `{}`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		return response
-	}
-	ask("alice-token")
-	response := ask("alice-token")
-	wait, err := strconv.Atoi(response.Header.Get("Retry-After"))
-	if response.StatusCode != 429 || err != nil || wait < 900 || wait > 1000 {
-		t.Errorf("too soon: %s, Retry-After %q", response.Status, response.Header.Get("Retry-After"))
-	}
-	if response := ask("bob-token"); response.StatusCode != 400 {
-		t.Errorf("another principal's first: %s", response.Status)
-	}
-	// Without a token nobody's allowance is used, nor is anyone asked to wait.
-	for range 3 {
-		if response := ask("none"); response.StatusCode != 401 {
-			t.Errorf("no principal: %s", response.Status)
+	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--auth-token-file", tokenFile(t, "alice", "bob"),
+		"--rate-limit", "0.001")
+	for i, tt := range []struct {
+		token  string
+		status int
+	}{
+		{"alice-token", 400}, {"alice-token", 429}, {"bob-token", 400},
+		// Without a token nobody's allowance is used, nor is anyone asked to wait.
+		{"none", 401}, {"none", 401}, {"none", 401},
+	} {
+		status, header := s.as(tt.token).status("POST", `{}`)
+		after := header.Get("Retry-After")
+		wait, err := strconv.Atoi(after)
+		if status != tt.status || status == 429 && (err != nil || wait < 900 || wait > 1000) {
+			t.Errorf("request %d, with %s: %d, Retry-After %q", i, tt.token, status, after)
 		}
 	}
 }
@@ -231,11 +203,6 @@ func TestHTTPBusy(t *testing.T) {
 	until(200, func() {})
 }
 
-// host is the server's address.
-func (s *site) host() string {
-	return strings.TrimSuffix(strings.TrimPrefix(s.url, "http://"), "/mcp")
-}
-
 // Rubbish, and connections that close one way or both in the middle, cost nobody else anything.
 func TestHTTPGarbage(t *testing.T) {
 	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
@@ -268,9 +235,7 @@ func TestHTTPGarbage(t *testing.T) {
 			conn.Close()
 		}
 	}
-	if got := c.tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Errorf("load_skill afterwards: %s", got.text())
-	}
+	c.load()
 	s.interrupt()
 }
 
@@ -306,7 +271,7 @@ func TestHTTPIssuer(t *testing.T) {
 		{"without the scope", token("skills", "other", time.Hour), 403, `error="insufficient_scope"`},
 	} {
 		for _, verb := range []string{"POST", "GET", "DELETE"} {
-			response, err := (&caller{site: s, token: tt.token}).do(t.Context(), verb, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+			response, err := s.as(tt.token).do(t.Context(), verb, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -327,9 +292,7 @@ func TestHTTPIssuer(t *testing.T) {
 	if metadata.Resource != s.url || len(metadata.Servers) != 1 || metadata.Servers[0] != issuer || len(metadata.Scopes) != 1 || metadata.Scopes[0] != "skills:read" {
 		t.Errorf("metadata = %+v", metadata)
 	}
-	if got := s.open(token("skills", "openid skills:read", time.Hour)).tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Errorf("load_skill with a good token: %s", got.text())
-	}
+	s.open(token("skills", "openid skills:read", time.Hour)).load()
 }
 
 // The keys of an issuer are where its discovery document says. The start and doctor say when they cannot be fetched,
@@ -373,7 +336,7 @@ func TestHTTPIssuerDiscovery(t *testing.T) {
 		claims := fmt.Sprintf(`{"iss":%q,"aud":"skills","sub":"alice","exp":%d}`, issuer.URL, time.Now().Add(time.Hour).Unix())
 		signed := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"alg":"EdDSA","kid":%q}`, id)) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims))
 		token := signed + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(private, []byte(signed)))
-		code, _, err := (&caller{site: s, token: token}).request(t.Context(), "tools/list", "", "")
+		code, _, err := s.as(token).request(t.Context(), "tools/list", "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -431,34 +394,27 @@ func (s *site) getJSON(ctx context.Context, url string, v any) {
 // A principal whose scripts take long does not hold all slots of a server that has several: others run at
 // once, and the file can give a principal fewer.
 func TestSlotsAreShared(t *testing.T) {
-	config := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte("principals: {carol: {concurrent: 1}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := serveHTTP(t, append(allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh"), "--config", config, "--limit", "concurrent=4",
+	config := written(t, "config.yaml", "principals: {carol: {concurrent: 1}}\n")
+	s := serveHTTP(t, append(demo(t, "ok.sh", "sleep.sh"), "--config", config, "--limit", "concurrent=4",
 		"--auth-token-file", tokenFile(t, "alice", "bob", "carol"))...)
-	if !s.canRun() {
-		t.Skip("missing capability: a sandbox")
-	}
+	needSandbox(t, s.loaded("alice-token"))
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	var hogs sync.WaitGroup
 	defer hogs.Wait()
 	defer cancel()
-	requested := 1 // by canRun
+	requested := 1 // by needSandbox
 	for name, n := range map[string]int{"alice": 4, "carol": 2} {
 		for range n {
-			c := s.open(name + "-token") // runs of one session take turns
-			c.tool("load_skill", map[string]any{"name": "demo"})
+			c := s.loaded(name + "-token") // runs of one session take turns
 			requested++
 			hogs.Go(func() {
-				c.tryTool(ctx, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/sleep.sh"})
+				c.tryTool(ctx, "run_skill_script", demoScript("sleep.sh"))
 			})
 		}
 	}
 	eventually(t, "the long runs are requested", func() bool { return recordedIn(t, s.state, "skill.script_requested") >= requested })
-	bob := s.open("bob-token")
-	bob.tool("load_skill", map[string]any{"name": "demo"})
-	result, err := bob.tryTool(ctx, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	bob := s.loaded("bob-token")
+	result, err := bob.tryTool(ctx, "run_skill_script", demoScript("ok.sh"))
 	if err != nil || !strings.Contains(result.text(), "ran-ok") {
 		t.Errorf("bob waits behind alice and carol: %v %s", err, result.text())
 	}
@@ -484,39 +440,27 @@ func recordedIn(t *testing.T, state, kind string) (n int) {
 // More conversations than sessions that may be open: each has one record, which holds all its calls and verifies.
 func TestHTTPMoreConversationsThanSessions(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("missing capability: bash, for its ulimit")
-	}
 	const conversations, reads = 40, 2
-	state := t.TempDir()
-	p := start(t, exec.Command("bash", "-c", `ulimit -n 256; exec "$0" "$@"`, binary, "serve", "--state", state, "--log-format", "json",
-		"--http", "127.0.0.1:0", "--insecure-no-auth", "--http-activation", "handle", "--skills-root", tree(t, demoSkill())))
-	s := &site{process: p, client: &http.Client{Timeout: patience}}
-	s.url = "http://" + s.addr() + "/mcp"
+	s := serveIn(t, underLimit(t, "-n 256"), "--http-activation", "handle", "--skills-root", tree(t, demoSkill()))
 	var handles []string
 	for range conversations {
-		handles = append(handles, handleIn(t, (&caller{site: s}).tool("load_skill", map[string]any{"name": "demo"})))
+		handles = append(handles, handleIn(t, s.as("").tool("load_skill", map[string]any{"name": "demo"})))
 	}
 	for range reads {
 		for _, handle := range handles {
-			result := (&caller{site: s}).tool("read_skill_resource", map[string]any{"skill": "demo", "path": "SKILL.md", "activation": handle})
+			result := s.as("").tool("read_skill_resource", map[string]any{"skill": "demo", "path": "SKILL.md", "activation": handle})
 			if result.IsError {
 				t.Fatalf("read: %s", result.text())
 			}
 		}
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.leave(); err != nil {
-		t.Errorf("the server ended with %v", err)
-	}
-	records, err := filepath.Glob(filepath.Join(state, "sessions", "ses_*"))
+	s.interrupt()
+	records, err := filepath.Glob(filepath.Join(s.state, "sessions", "ses_*"))
 	if err != nil || len(records) != conversations {
 		t.Errorf("%d records of %d conversations, %v", len(records), conversations, err)
 	}
 	for _, record := range records {
-		if out, code := session(t, state, "verify", filepath.Base(record)); code != 0 || strings.Contains(out, "note") {
+		if out, code := session(t, s.state, "verify", filepath.Base(record)); code != 0 || strings.Contains(out, "note") {
 			t.Errorf("verify: %d, %s", code, out)
 		}
 		events, err := os.ReadFile(filepath.Join(record, "events.jsonl"))
@@ -525,7 +469,7 @@ func TestHTTPMoreConversationsThanSessions(t *testing.T) {
 		}
 	}
 	for _, level := range []string{`"level":"ERROR"`, `"level":"WARN","msg":"snapshot`} {
-		if log := p.stderr.String(); strings.Contains(log, level) {
+		if log := s.stderr.String(); strings.Contains(log, level) {
 			t.Errorf("the server logged:\n%.2000s", log)
 		}
 	}
@@ -538,9 +482,6 @@ var bursts = flag.Int("bursts", 0, "how many bursts of 1,000 clients TestHTTPBur
 // those of sessions that are ending too.
 func TestHTTPBurstOfSessions(t *testing.T) {
 	nightly.Only(t)
-	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("missing capability: bash, for its ulimit")
-	}
 	if *bursts == 0 {
 		burstsOfSessions(t, 512, 150, 2)
 		return
@@ -551,16 +492,13 @@ func TestHTTPBurstOfSessions(t *testing.T) {
 }
 
 func burstsOfSessions(t *testing.T, files, clients, bursts int) {
-	p := start(t, exec.Command("bash", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, files), binary, "serve", "--state", t.TempDir(), "--log-format", "json",
-		"--http", "127.0.0.1:0", "--auth-token-file", tokenFile(t, "p0", "p1", "p2", "p3"), "--http-activation", "handle",
-		"--rate-limit", "0", "--skills-root", tree(t, demoSkill())))
-	s := &site{process: p, client: &http.Client{Timeout: patience}}
-	s.url = "http://" + s.addr() + "/mcp"
-	most := mostRecords(t, p.cmd.Process.Pid)
+	s := serveIn(t, underLimit(t, fmt.Sprintf("-n %d", files)), "--auth-token-file", tokenFile(t, "p0", "p1", "p2", "p3"),
+		"--http-activation", "handle", "--rate-limit", "0", "--skills-root", tree(t, demoSkill()))
+	most := mostRecords(t, s.cmd.Process.Pid)
 	for burst := range bursts {
 		answers := make(chan map[string]int, clients)
 		for client := range clients {
-			go func() { answers <- (&caller{site: s, token: fmt.Sprintf("p%d-token", client%4)}).visit() }()
+			go func() { answers <- s.as(fmt.Sprintf("p%d-token", client%4)).visit() }()
 		}
 		all := map[string]int{}
 		for range clients {
@@ -581,7 +519,7 @@ func burstsOfSessions(t *testing.T, files, clients, bursts int) {
 	if n, room := most(), max(files/8, 1); n > room {
 		t.Errorf("%d records were open at once, at most %d may be under a limit of %d descriptors", n, room, files)
 	}
-	if log := p.stderr.String(); strings.Contains(log, "too many open files") {
+	if log := s.stderr.String(); strings.Contains(log, "too many open files") {
 		t.Errorf("the server ran out of descriptors:\n%.2000s", log)
 	}
 }

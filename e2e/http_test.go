@@ -7,14 +7,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -27,7 +24,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -36,164 +32,8 @@ import (
 	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
-// modernMeta is the _meta of a request on 2026-07-28.
-const modernMeta = `"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
-	`"io.modelcontextprotocol/clientInfo":{"name":"e2e","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}`
-
-// site is a running `skillsd serve` reached over HTTP.
-type site struct {
-	*process
-	url    string // of the endpoint
-	state  string
-	client *http.Client
-}
-
-var listening = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
-
-// serveHTTP starts the server and waits until it listens.
-func serveHTTP(t *testing.T, args ...string) *site {
-	t.Helper()
-	if strings.HasPrefix(t.Name(), clusterSuites+"/") {
-		return serveTwo(t, args...)
-	}
-	return serveOne(t, args...)
-}
-
-func serveOne(t *testing.T, args ...string) *site {
-	t.Helper()
-	return serveIn(t, nil, args...)
-}
-
-// serveIn is serveOne with a command that is begun by other words.
-func serveIn(t *testing.T, in []string, args ...string) *site {
-	t.Helper()
-	state := t.TempDir()
-	named := func(arg string) bool { return arg == "--auth-token-file" || arg == "--auth-issuer" }
-	if !slices.ContainsFunc(args, named) {
-		args = append(args, "--insecure-no-auth")
-	}
-	command := slices.Concat(in, []string{binary, "serve", "--state", state, "--log-format", "json", "--http", "127.0.0.1:0"}, args)
-	p := start(t, exec.Command(command[0], command[1:]...))
-	s := &site{process: p, state: state, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}, Timeout: patience}}
-	t.Cleanup(s.client.CloseIdleConnections)
-	s.url = "http://" + s.addr() + "/mcp"
-	return s
-}
-
-// addr waits for the server to say where it listens.
-func (p *process) addr() string {
-	p.t.Helper()
-	return p.logged(listening)
-}
-
-// caller is one client: a token, and a session of the older revisions or none.
-type caller struct {
-	*site
-	token, session string
-}
-
-// do sends one request; headers come in pairs.
-func (c *caller) do(ctx context.Context, verb, body string, headers ...string) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, verb, c.url, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Accept", "application/json, text/event-stream")
-	if c.token != "" {
-		r.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	if c.session != "" {
-		r.Header.Set("Mcp-Session-Id", c.session)
-	}
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	return c.client.Do(r)
-}
-
-// open makes a session of 2025-11-25.
-func (s *site) open(token string) *caller {
-	s.t.Helper()
-	c := &caller{site: s, token: token}
-	response, err := c.do(s.t.Context(), "POST", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}}`)
-	if err != nil {
-		s.t.Errorf("initialize: %v", err)
-		return c
-	}
-	defer response.Body.Close()
-	io.Copy(io.Discard, response.Body)
-	c.session = response.Header.Get("Mcp-Session-Id")
-	if c.session == "" {
-		s.t.Errorf("initialize: %s without a session", response.Status)
-	}
-	return c
-}
-
-// send posts a message and returns the status and the answer, also the last of a stream.
-func (c *caller) send(ctx context.Context, body string, headers ...string) (int, answer, error) {
-	var a answer
-	response, err := c.do(ctx, "POST", body, headers...)
-	if err != nil {
-		return 0, a, err
-	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		return response.StatusCode, a, err
-	}
-	if response.Header.Get("Content-Type") == "text/event-stream" {
-		events := bytes.Split(data, []byte("data: "))
-		data = events[len(events)-1]
-	}
-	if len(bytes.TrimSpace(data)) > 0 && bytes.HasPrefix(data, []byte("{")) {
-		err = json.Unmarshal(data, &a)
-	}
-	return response.StatusCode, a, err
-}
-
-// request sends a request on the revision the caller speaks.
-func (c *caller) request(ctx context.Context, method, name, params string) (int, answer, error) {
-	if c.session != "" {
-		return c.send(ctx, fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":{%s}}`, method, params))
-	}
-	if params != "" {
-		params = "," + params
-	}
-	headers := []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", method}
-	if name != "" {
-		headers = append(headers, "Mcp-Name", name)
-	}
-	return c.send(ctx, fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":{"_meta":{%s}%s}}`, method, modernMeta, params), headers...)
-}
-
-// tool calls a tool.
-func (c *caller) tool(tool string, args map[string]any) toolResult {
-	c.t.Helper()
-	result, err := c.tryTool(c.t.Context(), tool, args)
-	if err != nil {
-		c.t.Errorf("%s %v: %v", tool, args, err)
-	}
-	return result
-}
-
-func (c *caller) tryTool(ctx context.Context, tool string, args map[string]any) (result toolResult, err error) {
-	raw, err := json.Marshal(args)
-	if err != nil {
-		return result, err
-	}
-	status, a, err := c.request(ctx, "tools/call", tool, fmt.Sprintf(`"name":%q,"arguments":%s`, tool, raw))
-	if err != nil {
-		return result, err
-	}
-	if a.Error != nil || a.Result == nil {
-		return result, fmt.Errorf("status %d, error %+v", status, a.Error)
-	}
-	return result, json.Unmarshal(a.Result, &result)
-}
-
 // handleIn returns the handle in an answer of load_skill.
-func handleIn(t *testing.T, r toolResult) string {
+func handleIn(t testing.TB, r toolResult) string {
 	t.Helper()
 	handle := handleOf(r)
 	if handle == "" {
@@ -202,25 +42,10 @@ func handleIn(t *testing.T, r toolResult) string {
 	return handle
 }
 
-// tokenFile writes a token file in which the token of each principal is its name and "-token".
-func tokenFile(t *testing.T, principals ...string) string {
-	t.Helper()
-	var text strings.Builder
-	for _, name := range principals {
-		sum := sha256.Sum256([]byte(name + "-token"))
-		fmt.Fprintf(&text, "%s: %s\n", name, hex.EncodeToString(sum[:]))
-	}
-	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // The two eras on one endpoint: list, load, read, run, be denied.
 func TestHTTPBothEras(t *testing.T) {
 	t.Parallel()
-	s := serveHTTP(t, append(allowRun(tree(t, demoSkill()), "ok.sh"), "--http-activation", "handle")...)
+	s := serveHTTP(t, append(demo(t, "ok.sh"), "--http-activation", "handle")...)
 	for name, c := range map[string]*caller{"2025-11-25": s.open(""), "2026-07-28": {site: s}} {
 		t.Run(name, func(t *testing.T) {
 			loaded := c.tool("load_skill", map[string]any{"name": "demo"})
@@ -231,7 +56,7 @@ func TestHTTPBothEras(t *testing.T) {
 			if read.text() != "Notes: äöü €\n" {
 				t.Errorf("read_skill_resource = %q", read.text())
 			}
-			args := map[string]any{"skill": "demo", "path": "scripts/ok.sh"}
+			args := demoScript("ok.sh")
 			without := c.tool("run_skill_script", args)
 			if c.session == "" != strings.Contains(without.text(), "skill_not_activated") {
 				t.Errorf("a run without the handle: %s", without.text())
@@ -263,10 +88,10 @@ func TestHTTPBothEras(t *testing.T) {
 // What one principal has is nothing to another: sessions, handles, cancellations, records.
 func TestHTTPPrincipals(t *testing.T) {
 	t.Parallel()
-	args := append(allowRun(tree(t, demoSkill()), "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"))
+	args := append(demo(t, "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"))
 	s := serveHTTP(t, args...)
 	for _, token := range []string{"", "x", "alice"} {
-		if response, err := (&caller{site: s, token: token}).do(t.Context(), "POST", `{}`); err != nil || response.StatusCode != 401 || response.Header.Get("WWW-Authenticate") == "" {
+		if response, err := s.as(token).do(t.Context(), "POST", `{}`); err != nil || response.StatusCode != 401 || response.Header.Get("WWW-Authenticate") == "" {
 			t.Errorf("with the token %q: %v %v", token, response, err)
 		}
 	}
@@ -293,7 +118,7 @@ func TestHTTPPrincipals(t *testing.T) {
 	if got := alice.tool("load_skill", map[string]any{"name": "demo"}); got.IsError || handleIn(t, got) != handle {
 		t.Errorf("alice's session afterwards: %s", got.text())
 	}
-	if got := (&caller{site: s, token: "alice-token"}).tool("read_skill_resource", map[string]any{"skill": "demo", "path": "SKILL.md", "activation": handle}); got.IsError {
+	if got := s.as("alice-token").tool("read_skill_resource", map[string]any{"skill": "demo", "path": "SKILL.md", "activation": handle}); got.IsError {
 		t.Errorf("alice's handle without a session: %s", got.text())
 	}
 	s.interrupt()
@@ -333,8 +158,7 @@ func TestHTTPEvidence(t *testing.T) {
 		{"not believed, mode", "bob-token", `"skillsd/mode":"no mode"`, "direct_command_required"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := s.open(tt.token)
-			c.tool("load_skill", map[string]any{"name": "demo"})
+			c := s.loaded(tt.token)
 			_, a, err := c.request(t.Context(), "tools/call", "", `"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh"},"_meta":{`+tt.meta+`}`)
 			if err != nil {
 				t.Fatal(err)
@@ -351,10 +175,10 @@ func TestHTTPEvidence(t *testing.T) {
 
 // A stateless client is known by the id it gives itself, among those of its principal.
 func TestHTTPClientSession(t *testing.T) {
-	s := serveHTTP(t, append(allowRun(tree(t, demoSkill()), "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"))...)
+	s := serveHTTP(t, append(demo(t, "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"))...)
 	run := func(token, tool, arguments, meta string) string {
 		t.Helper()
-		c := &caller{site: s, token: token}
+		c := s.as(token)
 		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"_meta":{%s,%s},"name":%q,"arguments":%s}}`, modernMeta, meta, tool, arguments)
 		_, a, err := c.send(t.Context(), body, "Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", tool)
 		if err != nil {
@@ -374,26 +198,10 @@ func TestHTTPClientSession(t *testing.T) {
 	}
 }
 
-// interrupt ends the server and expects that to be no failure.
-func (s *site) interrupt() {
-	s.t.Helper()
-	s.cmd.Process.Signal(syscall.SIGTERM)
-	if err := s.leave(); err != nil {
-		s.t.Errorf("exit: %v\n%s", err, s.stderr)
-	}
-}
-
 // A script dies with its client, with its cancellation, with its session and with the server.
 func TestHTTPScriptsDie(t *testing.T) {
-	s := serveHTTP(t, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)
-	first := s.open("")
-	first.tool("load_skill", map[string]any{"name": "demo"})
-	if probe := first.tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"}); strings.Contains(probe.text(), `"sandbox_unavailable"`) {
-		if os.Getenv("SKILLSD_REQUIRE_SANDBOX") != "" {
-			t.Fatalf("no sandbox backend works here: %s", probe.text())
-		}
-		t.Skipf("missing capability: a sandbox backend that can isolate: %s", probe.text())
-	}
+	s := serveHTTP(t, demo(t, "ok.sh", "sleep.sh")...)
+	needSandbox(t, s.loaded(""))
 	for _, tt := range []struct {
 		name string
 		end  func(c *caller, leave context.CancelFunc)
@@ -406,8 +214,7 @@ func TestHTTPScriptsDie(t *testing.T) {
 		{"server ends", func(c *caller, _ context.CancelFunc) { s.interrupt() }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := s.open("")
-			c.tool("load_skill", map[string]any{"name": "demo"})
+			c := s.loaded("")
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
 			response, err := c.do(ctx, "POST", `{"jsonrpc":"2.0","id":"run","method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/sleep.sh"},"_meta":{"progressToken":"p"}}}`)
@@ -489,13 +296,11 @@ func TestHTTPInitializeFlood(t *testing.T) {
 	if after := residentMemory(t, s.cmd.Process.Pid); after > before+32<<20 {
 		t.Errorf("memory grew from %d to %d KiB", before>>10, after>>10)
 	}
-	if got := s.open("").tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Errorf("load_skill afterwards: %s", got.text())
-	}
+	s.open("").load()
 }
 
 // residentMemory is what a process holds now, in bytes.
-func residentMemory(t *testing.T, pid int) int64 {
+func residentMemory(t testing.TB, pid int) int64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -527,9 +332,7 @@ func TestHTTPSlowClients(t *testing.T) {
 			fmt.Fprintf(conn, "Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{")
 		}
 	}
-	if got := s.open("").tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Errorf("load_skill = %s", got.text())
-	}
+	s.open("").load()
 	s.interrupt()
 }
 
@@ -540,7 +343,7 @@ func TestHTTPManyClients(t *testing.T) {
 	for i := range 64 {
 		clients.Go(func() {
 			token := []string{"alice-token", "bob-token"}[i%2]
-			c := &caller{site: s, token: token}
+			c := s.as(token)
 			if i%4 < 2 {
 				c = s.open(token)
 			}
@@ -563,9 +366,7 @@ func TestHTTPManyClients(t *testing.T) {
 	}
 	clients.Wait()
 	s.interrupt()
-	if out, err := exec.Command(binary, "session", "verify", "latest", "--state", s.state).CombinedOutput(); err != nil {
-		t.Errorf("verify: %v\n%s", err, out)
-	}
+	skillsd(t, 0, "session", "verify", "latest", "--state", s.state)
 }
 
 // The server refuses to be open to everyone by accident.
@@ -616,9 +417,8 @@ func TestHTTPUnixSocket(t *testing.T) {
 	path := filepath.Join(dir, "s")
 	root := tree(t, demoSkill())
 	run := func() *site {
-		state := t.TempDir()
-		p := start(t, exec.Command(binary, "serve", "--state", state, "--log-format", "json", "--unix", path, "--skills-root", root))
-		s := &site{process: p, state: state, url: "http://skillsd/mcp", client: &http.Client{Timeout: patience, Transport: &http.Transport{
+		p := serve(t, "--unix", path, "--skills-root", root)
+		s := &site{process: p, url: "http://skillsd/mcp", client: &http.Client{Timeout: patience, Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, "unix", path)
 			}}}}
@@ -629,13 +429,11 @@ func TestHTTPUnixSocket(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode = %v, %v", info.Mode(), err)
 	}
-	if got := s.open("").tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Errorf("load_skill = %s", got.text())
-	}
+	s.open("").load()
 	if out, err := exec.Command(binary, "serve", "--state", t.TempDir(), "--unix", path).CombinedOutput(); err == nil || !strings.Contains(string(out), "in use") {
 		t.Errorf("a second server on the socket: %v %s", err, out)
 	}
-	if response, err := (&caller{site: s}).do(t.Context(), "POST", `{}`, "Origin", "http://evil.example.com"); err != nil || response.StatusCode != 403 {
+	if response, err := s.as("").do(t.Context(), "POST", `{}`, "Origin", "http://evil.example.com"); err != nil || response.StatusCode != 403 {
 		t.Errorf("evil Origin: %v %v", response, err)
 	}
 	s.cmd.Process.Kill()
@@ -644,9 +442,7 @@ func TestHTTPUnixSocket(t *testing.T) {
 		t.Fatalf("a killed server leaves its socket: %v", err)
 	}
 	s = run()
-	if got := s.open("").tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Errorf("load_skill = %s", got.text())
-	}
+	s.open("").load()
 	s.interrupt()
 	if _, err := os.Lstat(path); err == nil {
 		t.Error("a server that ended leaves its socket")
@@ -687,9 +483,7 @@ func TestHTTPS(t *testing.T) {
 		s.client = &http.Client{Timeout: patience, Transport: transport}
 		s.url = strings.Replace(s.url, "http://", "https://", 1)
 		c := s.open("")
-		if got := c.tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
-			t.Errorf("HTTP/%d: load_skill = %s", version, got.text())
-		}
+		c.load()
 		ctx, cancel := context.WithCancel(t.Context())
 		response, err := c.do(ctx, "GET", "")
 		if err != nil || response.ProtoMajor != version || response.StatusCode != 200 {

@@ -120,15 +120,13 @@ func TestInstallAllowServe(t *testing.T) {
 		t.Helper()
 		p := start(t, o.command("serve", "--allow-tool", "run_skill_script", "--prompt-slot-role", "direct-command", "--log-format", "json"))
 		p.initialize()
-		r := p.call(2, "load_skill", map[string]any{"name": "demo"})
+		r := p.tool("load_skill", map[string]any{"name": "demo"})
 		if r.IsError || !strings.Contains(r.text(), "----- skill demo ") {
 			t.Fatalf("load_skill = %+v", r)
 		}
 		listed = r.text()
-		result := p.call(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
-		if err := p.leave(); err != nil {
-			t.Error(err)
-		}
+		result := p.script("ok.sh")
+		p.end()
 		return result
 	}
 	// A third-party skill's script needs the user's consent as well, which this client cannot ask for:
@@ -187,7 +185,7 @@ func TestUpdateWhileServing(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The server watches as soon as it has read the skills.
-	if r := p.call(2, "load_skill", map[string]any{"name": "demo"}); r.IsError {
+	if r := p.tool("load_skill", map[string]any{"name": "demo"}); r.IsError {
 		t.Fatalf("load_skill = %+v", r)
 	}
 	if out := o.run(0, "update"); !strings.Contains(out, "note: demo:scripts/ok.sh is not what was allowed") {
@@ -199,11 +197,9 @@ func TestUpdateWhileServing(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("the server does not say it:\n%s", p.stderr)
 		}
-		p.loadDescription(id)
+		p.loadDescription()
 	}
-	if err := p.leave(); err != nil {
-		t.Error(err)
-	}
+	p.end()
 	if n := strings.Count(p.stderr.String(), said); n != 1 {
 		t.Errorf("it was said %d times", n)
 	}
@@ -280,7 +276,7 @@ func TestInstallWhileServing(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(patience); time.Now().Before(end); {
 			id++
-			if want(p.loadDescription(id)) {
+			if want(p.loadDescription()) {
 				return
 			}
 		}
@@ -297,9 +293,7 @@ func TestInstallWhileServing(t *testing.T) {
 	until(has("second: Was updated."))
 	o.run(0, "remove", "second")
 	until(func(d string) bool { return !strings.Contains(d, "second") })
-	if err := p.leave(); err != nil {
-		t.Error(err)
-	}
+	p.end()
 }
 
 // TestTreesCollected follows a stored tree: it stays while a server runs, and while the record of a
@@ -319,16 +313,14 @@ func TestTreesCollected(t *testing.T) {
 	}
 	p := start(t, o.command("serve", "--log-format", "json"))
 	p.initialize()
-	if r := p.call(2, "load_skill", map[string]any{"name": "demo"}); r.IsError {
+	if r := p.tool("load_skill", map[string]any{"name": "demo"}); r.IsError {
 		t.Fatalf("load_skill = %+v", r)
 	}
 	o.run(0, "remove", "demo")
 	if n := trees(); n != 1 {
 		t.Fatalf("%d trees while a server runs", n)
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	other := tree(t, map[string]string{"other/SKILL.md": "---\nname: other\ndescription: D.\n---\n"})
 	o.run(0, "install", other)
 	if n := trees(); n != 2 {

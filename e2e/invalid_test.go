@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -14,12 +13,11 @@ import (
 // failed: a row with its status, its output and as much of the skill and the path as could be read.
 func TestInvalidArgumentsLeaveRows(t *testing.T) {
 	t.Parallel()
-	p := start(t, exec.Command(binary, append([]string{"serve", "--state", t.TempDir(), "--log-format", "json"},
-		familyArgs(t)...)...))
+	p := serve(t, familyArgs(t)...)
 	id := 0
 	f := &family{t, func(method, _, params, meta string) answer {
 		id++
-		return p.request(id, method, fmt.Sprintf(`{%s,"_meta":{%s,%s}}`, params, modernMeta, meta))
+		return p.ask(method, fmt.Sprintf(`{%s,"_meta":{%s,%s}}`, params, modernMeta, meta))
 	}}
 	f.told(named("p1", ""), "load_skill", `{"name":"demo"}`)
 	all := printed(t)
@@ -82,7 +80,5 @@ func TestInvalidArgumentsLeaveRows(t *testing.T) {
 			}
 		})
 	}
-	if err := p.leave(); err != nil {
-		t.Error(err)
-	}
+	p.end()
 }

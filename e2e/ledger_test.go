@@ -9,7 +9,6 @@ import (
 	"go/token"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -60,9 +59,7 @@ var manFlag = regexp.MustCompile(`(?m)^\.TP\n(\\fB.*)$`)
 func manFlags(t *testing.T) map[string][]string {
 	t.Helper()
 	dir := t.TempDir()
-	if out, err := exec.Command(binary, "man", dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	skillsd(t, 0, "man", dir)
 	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
 	if err != nil || len(pages) < 40 {
 		t.Fatalf("%d pages: %v", len(pages), err)
@@ -94,10 +91,7 @@ func ledgerCommands(t *testing.T) (lines []string) {
 
 // ledgerKeys lists the keys of the configuration with their types and words.
 func ledgerKeys(t *testing.T) []string {
-	text, err := exec.Command(binary, "config", "schema").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := stdoutOf(t, "config", "schema")
 	var schema map[string]any
 	if err := json.Unmarshal(text, &schema); err != nil {
 		t.Fatal(err)
@@ -127,15 +121,9 @@ func ledgerKeys(t *testing.T) []string {
 
 // ledgerSchemas lists the published JSON schemas, each by a digest of everything but its descriptions.
 func ledgerSchemas(t *testing.T) (lines []string) {
-	names, err := exec.Command(binary, "schema").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := stdoutOf(t, "schema")
 	for name := range strings.FieldsSeq(string(names)) {
-		text, err := exec.Command(binary, "schema", name).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := stdoutOf(t, "schema", name)
 		lines = append(lines, "schema "+name+" "+shape(t, text))
 	}
 	return lines
@@ -223,9 +211,9 @@ func ledgerNames(t *testing.T) (lines []string) {
 
 // ledgerMethods lists the methods that a server has in both eras, and its tools with what a model sees of them.
 func ledgerMethods(t *testing.T) (lines []string) {
-	args := append([]string{"serve", "--state", t.TempDir()}, allowRun(tree(t, demoSkill()), "ok.sh")...)
+	args := demo(t, "ok.sh")
 	for _, offer := range [][]string{nil, {"--search", "always"}} {
-		p := start(t, exec.Command(binary, append(args, offer...)...))
+		p := serve(t, append(args, offer...)...)
 		p.initialize()
 		id := 10
 		if offer == nil {
@@ -241,7 +229,7 @@ func ledgerMethods(t *testing.T) (lines []string) {
 						continue // it is answered when it ends
 					}
 					id++
-					era, a := "2025-11-25", p.request(id, method, params)
+					era, a := "2025-11-25", p.ask(method, params)
 					if params != "{}" {
 						era = "2026-07-28"
 					}
@@ -258,7 +246,7 @@ func ledgerMethods(t *testing.T) (lines []string) {
 				Annotations  json.RawMessage
 			}
 		}
-		if err := json.Unmarshal(p.request(99, "tools/list", "{}").Result, &list); err != nil {
+		if err := json.Unmarshal(p.ask("tools/list", "{}").Result, &list); err != nil {
 			t.Fatal(err)
 		}
 		for _, tool := range list.Tools {
@@ -270,9 +258,7 @@ func ledgerMethods(t *testing.T) (lines []string) {
 				lines = append(lines, line)
 			}
 		}
-		if err := p.leave(); err != nil {
-			t.Fatal(err)
-		}
+		p.end()
 	}
 	return lines
 }
@@ -287,8 +273,6 @@ func ledgerMetrics(t *testing.T) (lines []string) {
 		}
 	}
 	slices.Sort(lines)
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	return lines
 }

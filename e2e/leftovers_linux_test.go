@@ -51,7 +51,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			flags := append(b.flags(), "--workspace", ws+":staged", "--limit", "timeout="+tt.limit)
 			before := mounts(t)
 			p := b.serve(exec.Command(binary, flags...))
-			if loaded := p.call(2, "load_skill", map[string]any{"name": "demo"}); loaded.IsError {
+			if loaded := p.tool("load_skill", map[string]any{"name": "demo"}); loaded.IsError {
 				t.Fatal(loaded.text())
 			}
 			p.send(`{"jsonrpc":"2.0","id":50,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh"}}}`)
@@ -82,12 +82,10 @@ func signal(t *testing.T, p *process, s os.Signal) {
 // restarted starts a server in the place of one that ended, and lets it run its self-test.
 func restarted(t *testing.T, b *toolBench, flags []string) {
 	t.Helper()
-	b.Call.Arguments = map[string]any{"skill": "demo", "path": "scripts/none.sh"}
+	b.Call.Arguments = demoScript("none.sh")
 	next := b.serve(exec.Command(binary, flags...))
 	next.untilLogged("sandbox ready")
-	if err := next.leave(); err != nil {
-		t.Error(err)
-	}
+	next.end()
 }
 
 // nothingIn looks for temporary files of the server and for changes that were not to be applied.

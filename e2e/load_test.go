@@ -47,7 +47,7 @@ func (h holdings) String() string {
 	return fmt.Sprintf("RSS %.1f MiB, %d threads, %d file handles", float64(h.rss)/(1<<20), h.threads, h.handles)
 }
 
-func holdingsOf(t *testing.T, pid int) holdings {
+func holdingsOf(t testing.TB, pid int) holdings {
 	t.Helper()
 	h := holdings{rss: residentMemory(t, pid)}
 	for dir, n := range map[string]*int{"task": &h.threads, "fd": &h.handles} {
@@ -72,7 +72,10 @@ func TestLoad(t *testing.T) {
 	}
 	t.Setenv("GODEBUG", "gctrace=1")
 	s := serveHTTP(t, append(allowRun(tree(t, loadSkills()), "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"), "--rate-limit", "0")...)
-	scripts := s.canRun()
+	scripts := !strings.Contains(s.loaded("alice-token").script("ok.sh").text(), `"sandbox_unavailable"`)
+	if !scripts && os.Getenv("SKILLSD_REQUIRE_SANDBOX") != "" {
+		t.Fatal("no sandbox backend works here")
+	}
 	start := s.settled()
 	t.Logf("after the start: %v", start)
 	s.fill()
@@ -107,19 +110,6 @@ func loadSkills() map[string]string {
 		files[name+"/references/guide.md"] = strings.Repeat("A line of the guide.\n", 100)
 	}
 	return files
-}
-
-// canRun reports whether scripts run here.
-func (s *site) canRun() bool {
-	s.t.Helper()
-	c := s.open("alice-token")
-	c.tool("load_skill", map[string]any{"name": "demo"})
-	ran := c.tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
-	able := !strings.Contains(ran.text(), `"sandbox_unavailable"`)
-	if !able && os.Getenv("SKILLSD_REQUIRE_SANDBOX") != "" {
-		s.t.Fatalf("no sandbox backend works here: %s", ran.text())
-	}
-	return able
 }
 
 var collection = regexp.MustCompile(`(?m)^gc \d+ @.* \d+->\d+->(\d+) MB`)

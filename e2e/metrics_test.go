@@ -29,7 +29,7 @@ import (
 var metricsAddr = regexp.MustCompile(`"msg":"metrics","addr":"([^"]+)"`)
 
 // scrape gets a path of the metrics under a Host header.
-func scrape(t *testing.T, verb, addr, path, host string, headers ...string) (status int, body string) {
+func scrape(t testing.TB, verb, addr, path, host string, headers ...string) (status int, body string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), verb, "http://"+addr+path, nil)
 	if err != nil {
@@ -52,7 +52,7 @@ func scrape(t *testing.T, verb, addr, path, host string, headers ...string) (sta
 }
 
 // series adds up the values of a metric's series.
-func series(t *testing.T, page, name string) (total int) {
+func series(t testing.TB, page, name string) (total int) {
 	t.Helper()
 	for line := range strings.Lines(page) {
 		if !strings.HasPrefix(line, name+" ") && !strings.HasPrefix(line, name+"{") {
@@ -120,15 +120,10 @@ func workOn(call func(tool string, args map[string]any) toolResult) {
 // metered starts a server with metrics and calls its tools. It returns the address and the page of the metrics.
 func metered(t *testing.T, state string) (p *process, addr, page string) {
 	t.Helper()
-	args := []string{"serve", "--state", state, "--log-format", "json", "--metrics", "127.0.0.1:0"}
-	p = start(t, exec.Command(binary, append(args, allowRun(tree(t, demoSkill()), "ok.sh", "fail.sh")...)...))
+	p = serve(t, append(demo(t, "ok.sh", "fail.sh"), "--state", state, "--metrics", "127.0.0.1:0")...)
 	addr = p.logged(metricsAddr)
 	p.initialize()
-	id := 10
-	workOn(func(tool string, args map[string]any) toolResult {
-		id++
-		return p.call(id, tool, args)
-	})
+	workOn(func(tool string, args map[string]any) toolResult { return p.tool(tool, args) })
 	status, page := scrape(t, "GET", addr, "/metrics", addr)
 	if status != http.StatusOK {
 		t.Fatalf("GET /metrics = %d %s", status, page)
@@ -151,9 +146,7 @@ func TestMetricsStdio(t *testing.T) {
 	if strings.Contains(page, "hunter2") || strings.Contains(page, "no-such-skill") || strings.Contains(page, "ran-ok") {
 		t.Errorf("the metrics hold what was said:\n%s", page)
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	recorded, sessions := recordedCounts(t, state)
 	if got := counts(t, page); got != recorded || got.Activations != 2 || got.Reads != 2 || got.Denials != 2 || sessions != 1 {
 		t.Errorf("metrics are %+v, the record of %d sessions has %+v", got, sessions, recorded)
@@ -166,7 +159,7 @@ func TestMetricsStdio(t *testing.T) {
 // Over HTTP the metrics are those of all sessions, at an address of their own.
 func TestMetricsHTTP(t *testing.T) {
 	t.Parallel()
-	s := serveHTTP(t, append(allowRun(tree(t, demoSkill()), "ok.sh", "fail.sh"), "--metrics", "127.0.0.1:0")...)
+	s := serveHTTP(t, append(demo(t, "ok.sh", "fail.sh"), "--metrics", "127.0.0.1:0")...)
 	addr := s.logged(metricsAddr)
 	for range 3 {
 		workOn(s.open("").tool)
@@ -292,18 +285,14 @@ func TestTraces(t *testing.T) {
 		}
 	}))
 	defer collector.Close()
-	serveWith := func(env ...string) *process {
-		cmd := exec.Command(binary, "serve", "--state", t.TempDir(), "--log-format", "json", "--skills-root", tree(t, demoSkill()))
-		cmd.Env = append(os.Environ(), env...)
-		p := start(t, cmd)
+	begin := func(env ...string) *process {
+		p := serveWith(t, env, "--skills-root", tree(t, demoSkill()))
 		p.initialize()
-		p.callWith(2, "load_skill", map[string]any{"name": "demo"}, `{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}`)
-		if err := p.leave(); err != nil {
-			t.Fatal(err)
-		}
+		p.toolWith("load_skill", map[string]any{"name": "demo"}, `{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}`)
+		p.end()
 		return p
 	}
-	serveWith("OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL, "OTEL_EXPORTER_OTLP_HEADERS=x-key=hunter2")
+	begin("OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL, "OTEL_EXPORTER_OTLP_HEADERS=x-key=hunter2")
 	var names []string
 	for _, span := range spans {
 		names = append(names, span.Name)
@@ -329,11 +318,11 @@ func TestTraces(t *testing.T) {
 			t.Errorf("the collector got no metric %s in %q", want, metrics)
 		}
 	}
-	if p := serveWith("OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"); !strings.Contains(p.stderr.String(), "no traces are sent") {
+	if p := begin("OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"); !strings.Contains(p.stderr.String(), "no traces are sent") {
 		t.Errorf("a protocol that is not spoken is not logged: %s", p.stderr)
 	}
 	sent := len(spans)
-	serveWith()
+	begin()
 	if len(spans) != sent {
 		t.Errorf("spans were sent that nobody asked for: %v", spans[sent:])
 	}
@@ -347,14 +336,10 @@ func TestTracesSilentCollector(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	cmd := exec.Command(binary, "serve", "--state", t.TempDir(), "--log-format", "json", "--skills-root", tree(t, demoSkill()))
-	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+silent.Addr().String())
-	p := start(t, cmd)
+	p := serveWith(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + silent.Addr().String()}, "--skills-root", tree(t, demoSkill()))
 	p.initialize()
-	for id := range 1100 { // more than two batches
-		p.call(id+2, "load_skill", map[string]any{"name": "demo"})
+	for range 1100 { // more than two batches
+		p.tool("load_skill", map[string]any{"name": "demo"})
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 }

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -73,10 +71,7 @@ func (v *pageViewer) ask(client *http.Client, path, bearer string, into any) int
 // TestServePage wants what only a running server knows on its page, to who has the link and not to a client.
 func TestServePage(t *testing.T) {
 	t.Parallel()
-	config := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte("principals: {alice: {record_sessions: 5}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := written(t, "config.yaml", "principals: {alice: {record_sessions: 5}}\n")
 	s := serveHTTP(t, "--config", config, "--page", "127.0.0.1:0", "--limit", "timeout=7s", "--auth-token-file", tokenFile(t, "alice", "bob"),
 		"--skills-root", "builtin="+tree(t, demoSkill()), "--allow-tool", "run_skill_script",
 		"--allow-skill-script", "demo:scripts/ok.sh")
@@ -109,14 +104,9 @@ func TestServePage(t *testing.T) {
 	}
 
 	// A client that can ask its user gets the question, and nobody answers.
-	asking := &caller{site: s, token: "alice-token"}
-	response, err := asking.do(t.Context(), "POST", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":`+
-		`"2025-11-25","capabilities":{`+able+`},"clientInfo":{"name":"e2e","version":"1"}}}`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response.Body.Close()
-	asking.session = response.Header.Get("Mcp-Session-Id")
+	asking := s.as("alice-token")
+	_, header := asking.status("POST", introduction(able))
+	asking.session = header.Get("Mcp-Session-Id")
 	asking.tool("load_skill", map[string]any{"name": "demo"})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -180,7 +170,7 @@ func TestServePageOfAgent(t *testing.T) {
 			"--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh")
 		viewer, client := openPage(s), s.open("")
 		client.tool("load_skill", map[string]any{"name": "demo"})
-		result := client.tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+		result := client.script("ok.sh")
 		var refused struct{ ApprovalCode string }
 		if err := json.Unmarshal(result.object(), &refused); err != nil || refused.ApprovalCode == "" {
 			t.Fatalf("no call waits: %s", result.text())
@@ -198,10 +188,7 @@ func TestServePageOfAgent(t *testing.T) {
 func TestServePageLogin(t *testing.T) {
 	t.Parallel()
 	provider := oidctest.New(t)
-	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte(oidctest.Secret+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	secret := written(t, "secret", oidctest.Secret+"\n")
 	s := serveHTTP(t, "--auth-issuer", provider.URL, "--auth-audience", "skills", "--page", "127.0.0.1:0",
 		"--page-client", oidctest.Client, "--page-secret-file", secret, "--skills-root", "builtin="+tree(t, demoSkill()))
 	base := strings.TrimSuffix(s.logged(regexp.MustCompile(`the page: (http://127\.0\.0\.1:\d+/)\n`)), "/")

@@ -34,11 +34,9 @@ func drawingSkill(t *testing.T) map[string]string {
 func TestShownOutput(t *testing.T) {
 	t.Parallel()
 	root := tree(t, drawingSkill(t))
-	p := serve(t, allowRun(root, "draw.sh")...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, allowRun(root, "draw.sh")...).loaded()
 	needSandbox(t, p)
-	got := p.callWith(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/draw.sh", "args": []string{"3"}}, `{"skillsd/host-paths":true}`)
+	got := p.toolWith("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/draw.sh", "args": []string{"3"}}, `{"skillsd/host-paths":true}`)
 	want := regexp.MustCompile(`^exit 3 in \d+ ms \(backend \w+\)\nout: chart\.png, \d+ bytes, skillsd://session/\S+, (/\S+), a picture of 30 x 20 pixels\n` +
 		`out: data\.bin, 3 bytes, (skillsd://session/\S+), /\S+\nout: sums\.csv, 7 bytes, skillsd://session/\S+, /\S+:\nsum,42\nstdout:\ndrawn\n$`)
 	match := want.FindStringSubmatch(got.text())
@@ -54,7 +52,7 @@ func TestShownOutput(t *testing.T) {
 	if block := got.Content[2]; block.Type != "resource_link" || block.URI != match[2] {
 		t.Errorf("the link is %+v, want %s", block, match[2])
 	}
-	record := p.request(4, "resources/read", `{"uri":"skillsd://session/skill-script-executions.json"}`)
+	record := p.ask("resources/read", `{"uri":"skillsd://session/skill-script-executions.json"}`)
 	if n := strings.Count(string(record.Result), `\"shown\":`); n != 3 {
 		t.Errorf("the record has %d things that were shown, want 3 (stdout, a text, a picture): %s", n, record.Result)
 	}
@@ -62,8 +60,8 @@ func TestShownOutput(t *testing.T) {
 
 	sealed := serve(t, append(allowRun(root, "draw.sh"), "--release", "opaque")...)
 	sealed.initialize()
-	sealed.call(2, "load_skill", map[string]any{"name": "demo"})
-	got = sealed.call(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/draw.sh"})
+	sealed.tool("load_skill", map[string]any{"name": "demo"})
+	got = sealed.script("draw.sh")
 	if len(got.Content) != 1 || strings.Contains(got.text(), "chart") || strings.Contains(got.text(), "sum,42") {
 		t.Errorf("withheld: %d blocks: %s", len(got.Content), got.text())
 	}
@@ -78,7 +76,7 @@ func TestClientsPictures(t *testing.T) {
 			turns: []turn{
 				{{tool: "load_skill", args: map[string]any{"name": "demo"}}},
 				{{tool: "read_skill_resource", args: map[string]any{"skill": "demo", "path": "assets/chart.png"}}},
-				{{tool: "run_skill_script", args: map[string]any{"skill": "demo", "path": "scripts/draw.sh"}}},
+				{{tool: "run_skill_script", args: demoScript("draw.sh")}},
 			},
 		})
 		for i, want := range [][]string{{"assets/chart.png (binary)"}, {"picture of 30 x 20 pixels"}, {"sum,42", "a picture of 30 x 20 pixels", "out: data.bin, 3 bytes, skillsd://", "drawn"}} {

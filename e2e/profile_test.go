@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -22,8 +21,7 @@ func profileSite(t *testing.T) *site {
 		"notes/SKILL.md": skill("notes"), "notes/references/a.md": "a\n", "notes/scripts/run.sh": "#!/bin/sh\necho notes\n", "notes/scripts/more.sh": "#!/bin/sh\necho more\n",
 		"secret/SKILL.md": skill("secret"), "secret/references/b.md": "b\n", "secret/scripts/run.sh": "#!/bin/sh\necho secret\n",
 	})
-	config := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte(`
+	config := written(t, "config.yaml", `
 roots: [{dir: `+root+`, tier: org}]
 scan: {no_default_roots: true}
 allow_tools: [run_skill_script]
@@ -38,9 +36,7 @@ profiles:
 principals:
   alice: {profile: office}
   carol: {profile: loader}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`)
 	return serveHTTP(t, "--config", config, "--http-activation", "handle", "--auth-token-file", tokenFile(t, "alice", "bob", "carol"))
 }
 
@@ -49,7 +45,7 @@ func TestProfileTools(t *testing.T) {
 	t.Parallel()
 	s := profileSite(t)
 	for token, narrow := range map[string]string{"carol-token": "", "bob-token": `,"skillsd/profile":"loader"`} {
-		c := &caller{site: s, token: token}
+		c := s.as(token)
 		meta := `"x":0` + narrow
 		list := func(method string) string {
 			return string(c.with(method, "", `"x":0`, meta).Result)
@@ -126,7 +122,7 @@ func (c *caller) everything(narrow string) map[string]string {
 func TestProfileCatalogue(t *testing.T) {
 	t.Parallel()
 	s := profileSite(t)
-	alice, bob := &caller{site: s, token: "alice-token"}, &caller{site: s, token: "bob-token"}
+	alice, bob := s.as("alice-token"), s.as("bob-token")
 	for range 2 {
 		for ask, text := range alice.everything("") {
 			if strings.Contains(text, "secret") || !strings.Contains(text, "notes") {
@@ -158,7 +154,7 @@ var eventOf = regexp.MustCompile(`"eventId":"[^"]*"`)
 func TestProfileExcludes(t *testing.T) {
 	t.Parallel()
 	s := profileSite(t)
-	alice := &caller{site: s, token: "alice-token"}
+	alice := s.as("alice-token")
 	refusal := func(tool, name string, args map[string]any) string {
 		t.Helper()
 		got := alice.tool(tool, args)
@@ -217,9 +213,9 @@ profiles:
 principals:
   alice: {profile: starter}
 `, root))
-	shown, err := exec.Command(binary, "config", "show", "--config", config).CombinedOutput()
-	if err != nil || !strings.Contains(string(shown), "activate: [notes]") {
-		t.Errorf("config show: %v\n%s", err, shown)
+	shown := skillsd(t, 0, "config", "show", "--config", config)
+	if !strings.Contains(shown, "activate: [notes]") {
+		t.Errorf("config show%s", shown)
 	}
 	const not = "skill_not_activated"
 	for _, row := range []struct{ name, args, token, meta, want, source string }{
@@ -235,7 +231,7 @@ principals:
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			s := serveHTTP(t, append(strings.Fields(row.args), "--config", config, "--auth-token-file", tokenFile(t, "alice", "bob"))...)
-			f := &family{t, (&caller{site: s, token: row.token + "-token"}).with}
+			f := &family{t, s.as(row.token + "-token").with}
 			f.told(`"skillsd/session":"p"`, "read_skill_resource", `{"skill":"notes","path":"SKILL.md"}`)
 			got := f.told(row.meta, "run_skill_script", `{"skill":"notes","path":"scripts/run.sh"}`)
 			if got.code() == "sandbox_unavailable" {
@@ -260,7 +256,7 @@ func TestSnapshotOfNarrowed(t *testing.T) {
 		token, meta string
 		sees        bool
 	}{{"alice", `"skillsd/session":"a"`, false}, {"bob", `"skillsd/session":"b"`, true}, {"bob", `"skillsd/session":"c","skillsd/profile":"starter"`, false}} {
-		f := &family{t, (&caller{site: s, token: who.token + "-token"}).with}
+		f := &family{t, s.as(who.token + "-token").with}
 		loaded := f.told(who.meta+`,"skillsd/records":true`, "load_skill", `{"name":"notes"}`)
 		var records struct{ RunID string }
 		if err := json.Unmarshal(loaded.Meta["skillsd/records"], &records); err != nil {

@@ -1,9 +1,6 @@
 package e2e
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -14,12 +11,9 @@ func TestProgressShowsLastLine(t *testing.T) {
 	t.Parallel()
 	skill := demoSkill()
 	skill["demo/scripts/pages.sh"] = "#!/bin/sh\necho page 5 of 14\nprintf 'page 6'\nexec sleep 60\n"
-	secrets := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(secrets, []byte("secrets: {A: {env: SOME_SECRET}}\n"+
+	secrets := written(t, "config.yaml", "secrets: {A: {env: SOME_SECRET}}\n"+
 		"allow_tools: [run_skill_script]\npolicy: {prompt_slot_role: direct-command}\n"+
-		"allow: [{script: demo:scripts/ok.sh}, {script: demo:scripts/pages.sh, secrets: [A], release: observed}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+		"allow: [{script: demo:scripts/ok.sh}, {script: demo:scripts/pages.sh, secrets: [A], release: observed}]\n")
 	allowed := allowRun(tree(t, skill), "ok.sh", "pages.sh")
 	for name, tt := range map[string]struct {
 		args []string
@@ -31,11 +25,7 @@ func TestProgressShowsLastLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.Command(binary, append([]string{"serve", "--state", t.TempDir()}, tt.args...)...)
-			cmd.Env = append(os.Environ(), "SOME_SECRET=0123456789abcdef")
-			p := start(t, cmd)
-			p.initialize()
-			p.call(2, "load_skill", map[string]any{"name": "demo"})
+			p := serveWith(t, []string{"SOME_SECRET=0123456789abcdef"}, tt.args...).loaded()
 			needSandbox(t, p)
 			p.send(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"run_skill_script","arguments":` +
 				`{"skill":"demo","path":"scripts/pages.sh"},"_meta":{"progressToken":"p"}}}`)
@@ -46,9 +36,7 @@ func TestProgressShowsLastLine(t *testing.T) {
 			if !strings.Contains(line, `"`+tt.want+`"`) {
 				t.Errorf("%s lacks %q", line, tt.want)
 			}
-			if err := p.leave(); err != nil {
-				t.Error(err)
-			}
+			p.end()
 		})
 	}
 }

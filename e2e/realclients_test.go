@@ -301,7 +301,7 @@ func eachClient(t *testing.T, test func(t *testing.T, name string, overHTTP bool
 func TestClientsLoadReadRun(t *testing.T) {
 	eachClient(t, func(t *testing.T, name string, overHTTP bool) {
 		o := runRealClient(t, name, overHTTP, clientRun{
-			serve: allowRun(tree(t, demoSkill()), "ok.sh"),
+			serve: demo(t, "ok.sh"),
 			turns: []turn{
 				{{tool: "load_skill", args: map[string]any{"name": "demo"}}},
 				{{tool: "read_skill_resource",
@@ -330,7 +330,7 @@ func TestClientsLoadReadRun(t *testing.T) {
 // TestClientsCodeMode lets Codex call tools from a program, as it does with newer models.
 func TestClientsCodeMode(t *testing.T) {
 	o := runRealClient(t, "codex", false, clientRun{
-		serve: allowRun(tree(t, demoSkill()), "ok.sh"),
+		serve: demo(t, "ok.sh"),
 		turns: []turn{
 			{{tool: "load_skill", args: map[string]any{"name": "demo"}}},
 			{{tool: "run_skill_script", args: map[string]any{"skill": "demo", "path": "scripts/ok.sh",

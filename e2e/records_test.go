@@ -124,17 +124,14 @@ func TestSchemasHold(t *testing.T) {
 	files["narrow/SKILL.md"] = "---\nname: narrow\ndescription: For tests.\nallowed-tools: Read\n---\nDo it.\n"
 	files["narrow/scripts/a.sh"] = "#!/bin/sh\necho\n"
 	files["demo/scripts/leave.sh"] = "#!/bin/sh\necho made >/out/a.txt\nkill -9 $$\n"
-	given := filepath.Join(t.TempDir(), "manifest.json")
-	if err := os.WriteFile(given, []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	given := written(t, "manifest.json", manifest)
 	root := tree(t, files)
-	args := []string{"serve", "--state", state, "--log-format", "json", "--skills-root", "builtin=" + root, "--allow-tool", "run_skill_script", "--skill", "narrow", "--run-manifest", given,
+	args := []string{"--state", state, "--skills-root", "builtin=" + root, "--allow-tool", "run_skill_script", "--skill", "narrow", "--run-manifest", given,
 		"--allow-skill-script", "demo:scripts/ok.sh", "--allow-skill-script", "demo:scripts/fail.sh", "--allow-skill-script", "demo:scripts/leave.sh", "--allow-skill-script", "narrow:scripts/a.sh"}
-	p := start(t, exec.Command(binary, args...))
+	p := serve(t, args...)
 	p.initialize()
 	load, read, run := "load_skill", "read_skill_resource", "run_skill_script"
-	for i, call := range []struct {
+	for _, call := range []struct {
 		tool string
 		args map[string]any
 		meta string
@@ -150,23 +147,21 @@ func TestSchemasHold(t *testing.T) {
 		{read, map[string]any{"skill": "none", "path": "x"}, ``},
 		{run, map[string]any{"skill": "demo", "path": "scripts/ok.sh", "args": []string{"a", "ü"}, "cwd": "/tmp"}, `"skillsd/input-labels":{"version":1,"entries":[{"path":["args",0],"label":{"confidentiality":["c"]}}]}`},
 		{run, map[string]any{"skill": "demo", "path": "scripts/fail.sh", "stdin": "x"}, directSlot},
-		{run, map[string]any{"skill": "demo", "path": "scripts/leave.sh"}, `"skillsd/mode":"observe"`},
-		{run, map[string]any{"skill": "demo", "path": "scripts/none.sh"}, ``},
-		{run, map[string]any{"skill": "demo", "path": "scripts/other.sh"}, ``},
+		{run, demoScript("leave.sh"), `"skillsd/mode":"observe"`},
+		{run, demoScript("none.sh"), ``},
+		{run, demoScript("other.sh"), ``},
 		{run, map[string]any{"skill": "demo", "path": "../x"}, ``},
 		{run, map[string]any{"skill": "narrow", "path": "scripts/a.sh"}, ``},
-		{run, map[string]any{"skill": "demo", "path": "scripts/ok.sh"}, `"skillsd/prompt-slot":7`},
-		{run, map[string]any{"skill": "demo", "path": "scripts/ok.sh"}, `"skillsd/input-labels":{"version":1,"entries":[{"path":["stdin"],"label":{}}]}`},
-		{run, map[string]any{"skill": "demo", "path": "scripts/ok.sh"}, `"skillsd/mode":"enforce-strict"`},
+		{run, demoScript("ok.sh"), `"skillsd/prompt-slot":7`},
+		{run, demoScript("ok.sh"), `"skillsd/input-labels":{"version":1,"entries":[{"path":["stdin"],"label":{}}]}`},
+		{run, demoScript("ok.sh"), `"skillsd/mode":"enforce-strict"`},
 		{load, map[string]any{"name": "demo"}, ``},
 	} {
 		meta := strings.TrimSuffix(`"skillsd/records":true,`+call.meta, ",")
-		result := p.callWith(10+i, call.tool, call.args, "{"+meta+"}")
+		result := p.toolWith(call.tool, call.args, "{"+meta+"}")
 		all.checkResult(t, call.tool, result)
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p.end()
 	dir := filepath.Join(state, "sessions", "run-of-the-test")
 	names := all.checkSession(t, dir)
 	for _, want := range []string{"skill-registry.json", "skill-activations.json", "skill-resource-reads.json", "skill-script-executions.json", "policy-trace.json",
@@ -175,9 +170,7 @@ func TestSchemasHold(t *testing.T) {
 			t.Errorf("there is no %s in %q", want, names)
 		}
 	}
-	if out, err := exec.Command(binary, "session", "verify", "run-of-the-test", "--state", state).CombinedOutput(); err != nil {
-		t.Errorf("session verify: %v: %s", err, out)
-	}
+	skillsd(t, 0, "session", "verify", "run-of-the-test", "--state", state)
 	kept, err := os.ReadFile(filepath.Join(dir, "run-manifest.json"))
 	if err != nil || !strings.Contains(string(kept), `"kept": true`) || !strings.Contains(string(kept), `"source": "loom"`) {
 		t.Errorf("run-manifest.json = %s, %v", kept, err)
@@ -216,10 +209,7 @@ func (s schemas) checkResult(t *testing.T, tool string, result toolResult) {
 // which.
 func TestRunManifestMode(t *testing.T) {
 	t.Parallel()
-	given := filepath.Join(t.TempDir(), "manifest.json")
-	if err := os.WriteFile(given, []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	given := written(t, "manifest.json", manifest)
 	root := tree(t, demoSkill())
 	for _, tt := range []struct {
 		args, env    []string
@@ -230,14 +220,9 @@ func TestRunManifestMode(t *testing.T) {
 		{[]string{"--run-manifest", given}, []string{"SKILLSD_CFC_ENFORCEMENT_MODE=disabled"}, "disabled", "explicit-config"},
 		{[]string{"--run-manifest", given, "--cfc-enforcement-mode", "enforce-strict"}, []string{"SKILLSD_CFC_ENFORCEMENT_MODE=disabled"}, "enforce-strict", "override"},
 	} {
-		state := t.TempDir()
-		cmd := exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json", "--skills-root", root}, tt.args...)...)
-		cmd.Env = append(os.Environ(), tt.env...)
-		p := start(t, cmd)
-		p.initialize()
-		p.call(2, "load_skill", map[string]any{"name": "demo"})
+		p := serveWith(t, tt.env, append([]string{"--skills-root", root}, tt.args...)...).loaded()
 		// It is there as soon as the first call is answered.
-		found, err := filepath.Glob(filepath.Join(state, "sessions", "*", "policy-snapshot.json"))
+		found, err := filepath.Glob(filepath.Join(p.state, "sessions", "*", "policy-snapshot.json"))
 		if err != nil || len(found) != 1 {
 			t.Fatalf("policy snapshots = %q, %v", found, err)
 		}
@@ -249,9 +234,7 @@ func TestRunManifestMode(t *testing.T) {
 		if err := json.Unmarshal(text, &got); err != nil || got.CFC.Mode != tt.mode || got.CFC.ModeSource != tt.source || got.RunManifest.Present != (tt.args != nil) {
 			t.Errorf("%q %q: %s, %v", tt.args, tt.env, text, err)
 		}
-		if err := p.leave(); err != nil {
-			t.Error(err)
-		}
+		p.end()
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,13 +17,13 @@ func TestRegistryIsShared(t *testing.T) {
 	t.Parallel()
 	state, root := t.TempDir(), tree(t, demoSkill())
 	serve := func() *process {
-		p := start(t, exec.Command(binary, "serve", "--state", state, "--log-format", "json", "--no-default-roots", "--skills-root", root))
+		p := serve(t, "--state", state, "--no-default-roots", "--skills-root", root)
 		p.initialize()
 		return p
 	}
 	read := func(p *process) {
-		p.call(2, "load_skill", map[string]any{"name": "demo"})
-		p.request(3, "resources/read", `{"uri":"skillsd://session/`+provenance.RegistryFile+`"}`)
+		p.tool("load_skill", map[string]any{"name": "demo"})
+		p.ask("resources/read", `{"uri":"skillsd://session/`+provenance.RegistryFile+`"}`)
 	}
 	a := serve()
 	read(a)
@@ -32,9 +31,7 @@ func TestRegistryIsShared(t *testing.T) {
 	read(b)
 	read(c)
 	for _, p := range []*process{a, b, c} {
-		if err := p.leave(); err != nil {
-			t.Fatal(err)
-		}
+		p.end()
 	}
 	dirs, err := filepath.Glob(filepath.Join(state, "sessions", "ses_*"))
 	if err != nil || len(dirs) != 3 {

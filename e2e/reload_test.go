@@ -25,12 +25,12 @@ func (p *process) untilNotified(method string) (others []string) {
 	}
 }
 
-func (p *process) loadDescription(id int) string {
+func (p *process) loadDescription() string {
 	p.t.Helper()
 	var list struct {
 		Tools []struct{ Name, Description string }
 	}
-	if err := json.Unmarshal(p.request(id, "tools/list", "{}").Result, &list); err != nil {
+	if err := json.Unmarshal(p.ask("tools/list", "{}").Result, &list); err != nil {
 		p.t.Fatal(err)
 	}
 	for _, tool := range list.Tools {
@@ -53,10 +53,10 @@ func TestReload(t *testing.T) {
 	root := tree(t, demoSkill())
 	p := serve(t, "--skills-root", root)
 	p.initialize()
-	if d := p.loadDescription(2); !strings.Contains(d, "demo: A skill for tests.") || strings.Contains(d, "late-") {
+	if d := p.loadDescription(); !strings.Contains(d, "demo: A skill for tests.") || strings.Contains(d, "late-") {
 		t.Fatalf("description at start: %q", d)
 	}
-	before := p.call(3, "load_skill", map[string]any{"name": "demo"})
+	before := p.tool("load_skill", map[string]any{"name": "demo"})
 
 	// Each change is one rename, or a pause of the machine in the middle of it would be told of.
 	staging := tree(t, map[string]string{
@@ -73,36 +73,34 @@ func TestReload(t *testing.T) {
 	move(filepath.Join(staging, "late"), filepath.Join(root, "late"))
 	p.untilNotified(toolsChanged)
 	p.untilNotified(resourcesChanged)
-	d := p.loadDescription(4)
+	d := p.loadDescription()
 	if !strings.Contains(d, "late-one: Came later.") || !strings.Contains(d, "late-two: Came later too.") {
 		t.Errorf("description after the change: %q", d)
 	}
-	if text := p.call(5, "load_skill", map[string]any{"name": "late-two"}).text(); !strings.Contains(text, "Body two.") {
+	if text := p.tool("load_skill", map[string]any{"name": "late-two"}).text(); !strings.Contains(text, "Body two.") {
 		t.Errorf("load of a skill that came later: %q", text)
 	}
 
 	move(filepath.Join(staging, "edited.md"), filepath.Join(root, "demo", "SKILL.md"))
 	p.untilNotified(resourcesChanged) // of tools a client hears once a minute
-	if d := p.loadDescription(6); !strings.Contains(d, "demo: Edited since.") {
+	if d := p.loadDescription(); !strings.Contains(d, "demo: Edited since.") {
 		t.Errorf("description after the edit: %q", d)
 	}
-	read := p.call(7, "read_skill_resource", map[string]any{"skill": "demo", "path": "SKILL.md"}).text()
+	read := p.tool("read_skill_resource", map[string]any{"skill": "demo", "path": "SKILL.md"}).text()
 	if !strings.HasPrefix(read, "[changed since it was loaded: ") {
 		t.Errorf("the session forgot what it had loaded: %q", read)
 	}
-	after := p.call(8, "load_skill", map[string]any{"name": "demo"})
+	after := p.tool("load_skill", map[string]any{"name": "demo"})
 	if loadedTree(before) == loadedTree(after) || handleOf(before) != handleOf(after) {
 		t.Errorf("loaded again:\n%s", after.text())
 	}
 
 	move(filepath.Join(root, "late", "late-one"), filepath.Join(staging, "late-one"))
 	p.untilNotified(resourcesChanged)
-	if d := p.loadDescription(9); strings.Contains(d, "late-one") || !strings.Contains(d, "late-two") {
+	if d := p.loadDescription(); strings.Contains(d, "late-one") || !strings.Contains(d, "late-two") {
 		t.Errorf("description after a skill was removed: %q", d)
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 }
 
 // loadedTree returns the digest of the files of a skill that was loaded.
@@ -128,7 +126,7 @@ func TestRootDisappears(t *testing.T) {
 	one, away := filepath.Join(base, "one"), filepath.Join(base, "away")
 	p := serve(t, "--skills-root", one, "--skills-root", filepath.Join(base, "two"))
 	p.initialize()
-	p.loadDescription(2)
+	p.loadDescription()
 	if err := os.Rename(one, away); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +137,7 @@ func TestRootDisappears(t *testing.T) {
 	}
 	p.untilNotified(toolsChanged)
 	p.untilNotified(resourcesChanged)
-	if d := p.loadDescription(3); !strings.Contains(d, "other: Changed.") || !strings.Contains(d, "demo: A skill for tests.") {
+	if d := p.loadDescription(); !strings.Contains(d, "other: Changed.") || !strings.Contains(d, "demo: A skill for tests.") {
 		t.Errorf("description after a root disappeared: %q", d)
 	}
 	if err := os.Rename(away, one); err != nil {
@@ -149,12 +147,10 @@ func TestRootDisappears(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.untilNotified(resourcesChanged)
-	if text := p.call(4, "load_skill", map[string]any{"name": "demo"}).text(); !strings.Contains(text, "Do it.") {
+	if text := p.tool("load_skill", map[string]any{"name": "demo"}).text(); !strings.Contains(text, "Do it.") {
 		t.Errorf("load after the root came back: %q", text)
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 }
 
 // An approval does not follow a reload: a script that changed while the server watched is refused,
@@ -162,20 +158,18 @@ func TestRootDisappears(t *testing.T) {
 func TestReloadDoesNotCarryApproval(t *testing.T) {
 	t.Parallel()
 	root := tree(t, demoSkill())
-	p := serve(t, "--skills-root", root, "--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh", "--prompt-slot-role", "direct-command")
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, "--skills-root", root, "--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh", "--prompt-slot-role", "direct-command").loaded()
 	needSandbox(t, p)
-	run := map[string]any{"skill": "demo", "path": "scripts/ok.sh"}
-	if result := p.call(3, "run_skill_script", run); result.IsError || !strings.Contains(result.text(), "ran-ok") {
+	run := demoScript("ok.sh")
+	if result := p.tool("run_skill_script", run); result.IsError || !strings.Contains(result.text(), "ran-ok") {
 		t.Fatalf("run before the change: %q", result.text())
 	}
 	if err := os.WriteFile(filepath.Join(root, "demo", "scripts", "ok.sh"), []byte("#!/bin/bash\necho ran-changed\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	p.untilNotified(resourcesChanged)
-	p.call(4, "load_skill", map[string]any{"name": "demo"})
-	if result := p.call(5, "run_skill_script", run); !result.IsError || !strings.Contains(result.text(), "script_snapshot_mismatch") {
+	p.tool("load_skill", map[string]any{"name": "demo"})
+	if result := p.tool("run_skill_script", run); !result.IsError || !strings.Contains(result.text(), "script_snapshot_mismatch") {
 		t.Errorf("run after the change: %q", result.text())
 	}
 }
@@ -186,21 +180,21 @@ func TestNoWatch(t *testing.T) {
 	root := tree(t, demoSkill())
 	p := serve(t, "--no-watch", "--skills-root", root)
 	p.initialize()
-	before := p.loadDescription(2)
+	before := p.loadDescription()
 	if err := os.MkdirAll(filepath.Join(root, "late"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(root, "late", "SKILL.md"), []byte("---\nname: late\ndescription: d\n---\nB\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if after := p.loadDescription(3); after != before {
+	if after := p.loadDescription(); after != before {
 		t.Errorf("the catalogue changed: %q", after)
 	}
 	var modern struct {
 		TTLMs *int64 `json:"ttlMs"`
 	}
 	params := `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"e2e","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}`
-	if err := json.Unmarshal(p.request(4, "tools/list", params).Result, &modern); err != nil || modern.TTLMs == nil || *modern.TTLMs != 60_000 {
+	if err := json.Unmarshal(p.ask("tools/list", params).Result, &modern); err != nil || modern.TTLMs == nil || *modern.TTLMs != 60_000 {
 		t.Errorf("a list that is not watched may be kept for %v ms, want 60000 (%v)", modern.TTLMs, err)
 	}
 }
@@ -212,19 +206,19 @@ func TestSearchTool(t *testing.T) {
 	root := tree(t, demoSkill())
 	p := serve(t, "--skills-root", root)
 	p.initialize()
-	p.loadDescription(2)
-	if unknown := p.request(3, "tools/call", `{"name":"no_such_tool","arguments":{}}`); unknown.Error == nil || unknown.Error.Code != -32602 {
+	p.loadDescription()
+	if unknown := p.ask("tools/call", `{"name":"no_such_tool","arguments":{}}`); unknown.Error == nil || unknown.Error.Code != -32602 {
 		t.Errorf("a tool that does not exist: %+v", unknown.Error)
 	}
-	if tools := p.request(4, "tools/list", "{}"); strings.Contains(string(tools.Result), "search_skills") {
+	if tools := p.ask("tools/list", "{}"); strings.Contains(string(tools.Result), "search_skills") {
 		t.Errorf("tools/list = %s", tools.Result)
 	}
-	if found := p.call(5, "search_skills", map[string]any{"query": "tests"}); found.IsError || !strings.Contains(found.text(), "demo") {
+	if found := p.tool("search_skills", map[string]any{"query": "tests"}); found.IsError || !strings.Contains(found.text(), "demo") {
 		t.Errorf("search_skills of an earlier list = %s", found.text())
 	}
 	p = serve(t, "--search", "always", "--skills-root", root)
 	p.initialize()
-	found := p.call(2, "search_skills", map[string]any{"query": "test"}).text()
+	found := p.tool("search_skills", map[string]any{"query": "test"}).text()
 	if !strings.HasPrefix(found, "1 of 1 skills that match, best first:\ndemo: A skill for tests.\n") {
 		t.Errorf("search = %q", found)
 	}
@@ -241,8 +235,8 @@ func TestNews(t *testing.T) {
 	staging := tree(t, map[string]string{"set/old/SKILL.md": skill("old", "Is other."), "set/new/SKILL.md": skill("new", `"Is new\nIgnore [this]"`)})
 	p := serve(t, "--skills-root", root, "--allow-tool", "run_skill_script", "--allow-skill-script", "set/gone:scripts/a.sh", "--prompt-slot-role", "direct-command")
 	p.initialize()
-	p.loadDescription(2)
-	if text := p.call(3, "load_skill", map[string]any{"name": "gone"}).text(); strings.Contains(text, "Skills changed") {
+	p.loadDescription()
+	if text := p.tool("load_skill", map[string]any{"name": "gone"}).text(); strings.Contains(text, "Skills changed") {
 		t.Errorf("without a change: %q", text)
 	}
 	for _, move := range [][2]string{{filepath.Join(root, "set"), filepath.Join(staging, "away")}, {filepath.Join(staging, "set"), filepath.Join(root, "set")}} {
@@ -252,7 +246,7 @@ func TestNews(t *testing.T) {
 	}
 	for id := 4; ; id++ {
 		p.untilNotified(resourcesChanged)
-		if p.request(id, "resources/read", `{"uri":"skill://set/new/SKILL.md"}`).Error == nil {
+		if p.ask("resources/read", `{"uri":"skill://set/new/SKILL.md"}`).Error == nil {
 			break
 		}
 	}
@@ -265,7 +259,7 @@ func TestNews(t *testing.T) {
 		{"read_skill_resource", map[string]any{"skill": "gone", "path": "SKILL.md"}},
 		{"run_skill_script", map[string]any{"skill": "gone", "path": "scripts/a.sh"}},
 	} {
-		result := p.call(100+i, call.tool, call.args)
+		result := p.tool(call.tool, call.args)
 		if !result.IsError || !strings.Contains(result.text(), "was removed") || !json.Valid(result.object()) {
 			t.Errorf("%s of a skill that was removed: %q", call.tool, result.text())
 		}
@@ -277,40 +271,34 @@ func TestNews(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.untilNotified(resourcesChanged)
-	p.loadDescription(200)
-	if text := p.call(201, "load_skill", map[string]any{"name": "old"}).text(); strings.Contains(text, "Skills changed") {
+	p.loadDescription()
+	if text := p.tool("load_skill", map[string]any{"name": "old"}).text(); strings.Contains(text, "Skills changed") {
 		t.Errorf("after the tools were listed again: %q", text)
 	}
 	if err := os.Rename(filepath.Join(staging, "new"), filepath.Join(root, "set", "new")); err != nil {
 		t.Fatal(err)
 	}
 	p.untilNotified(resourcesChanged)
-	result := p.call(202, "load_skill", map[string]any{"name": "old"})
+	result := p.tool("load_skill", map[string]any{"name": "old"})
 	if last := result.Content[len(result.Content)-1].Text; result.IsError || last != `[Skills changed since your list of them: added "set/new" ("Is new Ignore [this]")]` {
 		t.Errorf("a load ends with %q", last)
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 }
 
 // A skill that came to require what is not here is refused with that cause, also where it was loaded before.
 func TestLoadOfWhatBecameUnavailable(t *testing.T) {
 	t.Parallel()
 	root := tree(t, demoSkill())
-	p := serve(t, "--skills-root", root)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, "--skills-root", root).loaded()
 	text := strings.Replace(demoSkill()["demo/SKILL.md"], "---\n", "---\nrequires: {bins: [no-such-program]}\n", 1)
 	if err := os.WriteFile(filepath.Join(root, "demo", "SKILL.md"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if result := p.call(3, "load_skill", map[string]any{"name": "demo"}); !result.IsError || !strings.Contains(result.text(), "requires the command") {
+	if result := p.tool("load_skill", map[string]any{"name": "demo"}); !result.IsError || !strings.Contains(result.text(), "requires the command") {
 		t.Errorf("load = %s", result.text())
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 }
 
 // A client that connects before there is any skill has all tools, and is served what the user installs, or puts
@@ -325,13 +313,13 @@ func TestFirstSkill(t *testing.T) {
 	}
 	p := start(t, skillsd("serve", "--log-format", "json", "--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh"))
 	p.initialize()
-	d := p.loadDescription(2)
+	d := p.loadDescription()
 	for _, part := range []string{"No skill is there yet.", ".claude/skills", "skillsd install"} {
 		if !strings.Contains(d, part) || strings.Contains(d, home) || strings.Contains(d, work) {
 			t.Errorf("without a skill load_skill is described as %q", d)
 		}
 	}
-	text := p.call(3, "load_skill", map[string]any{"name": "late"}).text()
+	text := p.tool("load_skill", map[string]any{"name": "late"}).text()
 	if !strings.Contains(text, "no skill is there yet; ask the user to install some") {
 		t.Errorf("load without a skill: %q", text)
 	}
@@ -340,7 +328,7 @@ func TestFirstSkill(t *testing.T) {
 		t.Fatalf("install: %v\n%s", err, out)
 	}
 	p.untilNotified(toolsChanged)
-	result := p.call(4, "load_skill", map[string]any{"name": "demo"})
+	result := p.tool("load_skill", map[string]any{"name": "demo"})
 	if text := result.text(); result.IsError || !strings.Contains(text, `added "demo"`) {
 		t.Errorf("load of the first skill that was installed: %q", text)
 	}
@@ -352,14 +340,12 @@ func TestFirstSkill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for id := 5; p.request(id, "resources/read", `{"uri":"skill://late/SKILL.md"}`).Error != nil || p.request(id+1000, "resources/read", `{"uri":"skill://near/SKILL.md"}`).Error != nil; id++ {
+	for id := 5; p.ask("resources/read", `{"uri":"skill://late/SKILL.md"}`).Error != nil || p.ask("resources/read", `{"uri":"skill://near/SKILL.md"}`).Error != nil; id++ {
 		p.untilNotified(resourcesChanged)
 	}
-	text = p.call(3000, "load_skill", map[string]any{"name": "never"}).text()
+	text = p.tool("load_skill", map[string]any{"name": "never"}).text()
 	if strings.Contains(text, "install") || !strings.Contains(text, "late") || !strings.Contains(text, "near") {
 		t.Errorf("load of an unknown skill: %q", text)
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 }

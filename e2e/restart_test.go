@@ -10,9 +10,9 @@ import (
 // A server that was killed and started again knows the handles it gave out, for whom it gave them.
 func TestHandleSurvivesKill(t *testing.T) {
 	t.Parallel()
-	args := append(allowRun(tree(t, demoSkill()), "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"))
+	args := append(demo(t, "ok.sh"), "--auth-token-file", tokenFile(t, "alice", "bob"))
 	first := serveHTTP(t, args...)
-	handle := handleIn(t, (&caller{site: first, token: "alice-token"}).tool("load_skill", map[string]any{"name": "demo"}))
+	handle := handleIn(t, first.as("alice-token").tool("load_skill", map[string]any{"name": "demo"}))
 	if err := first.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func TestHandleSurvivesKill(t *testing.T) {
 	args = append(args, "--state", first.state)
 	again := serveHTTP(t, args...)
 	run := func(token string) toolResult {
-		return (&caller{site: again, token: token}).tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh", "activation": handle})
+		return again.as(token).tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh", "activation": handle})
 	}
 	if got := run("bob-token"); got.code() != "activation_unknown" {
 		t.Errorf("another principal: %s", got.text())
@@ -34,9 +34,9 @@ func TestHandleSurvivesKill(t *testing.T) {
 		t.Errorf("after the restart: %s", got.text())
 	}
 	again.interrupt()
-	out, err := exec.Command(binary, "session", "list", "--json", "--state", first.state).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), `"parent"`) {
-		t.Errorf("session list: %v: %s", err, out)
+	out := skillsd(t, 0, "session", "list", "--json", "--state", first.state)
+	if !strings.Contains(out, `"parent"`) {
+		t.Errorf("session list%s", out)
 	}
 }
 
@@ -44,7 +44,7 @@ func TestHandleSurvivesKill(t *testing.T) {
 func TestClientGoesOnAfterKill(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
-	args := append([]string{"serve", "--state", state, "--log-format", "json"}, allowRun(tree(t, demoSkill()), "ok.sh")...)
+	args := append([]string{"serve", "--state", state, "--log-format", "json"}, demo(t, "ok.sh")...)
 	begin := func(id string) *process {
 		cmd := exec.Command(binary, args...)
 		cmd.Env = append(os.Environ(), "CLAUDE_CODE_SESSION_ID="+id)
@@ -53,10 +53,10 @@ func TestClientGoesOnAfterKill(t *testing.T) {
 		return p
 	}
 	run := func(p *process) toolResult {
-		return p.call(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+		return p.script("ok.sh")
 	}
 	p := begin("one")
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p.tool("load_skill", map[string]any{"name": "demo"})
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestWholeResults(t *testing.T) {
 		}
 		call := func(id int, tool string, args map[string]any, into any) {
 			t.Helper()
-			result := p.callWith(10*i+id, tool, args, meta)
+			result := p.toolWith(tool, args, meta)
 			if tool == "load_skill" {
 				needSandbox(t, p)
 			}
@@ -54,14 +54,14 @@ func TestWholeResults(t *testing.T) {
 		if (read.Content == long) != whole || read.Truncated == whole {
 			t.Errorf("whole %v: %d bytes read, truncated %v", whole, len(read.Content), read.Truncated)
 		}
-		call(7, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/long.sh"}, &run)
+		call(7, "run_skill_script", demoScript("long.sh"), &run)
 		if (run.Stdout == long) != whole || run.StdoutTruncated == whole || (run.CFCResult != nil) != whole {
 			t.Errorf("whole %v: %d bytes of stdout", whole, len(run.Stdout))
 		}
 		if whole && (run.CFCResult.Stdout.Segments[0].Text != long || run.CFCResult.ExitCode.Value != 3) {
 			t.Errorf("cfcResult = %+v", run.CFCResult)
 		}
-		if text, code := p.artifact(8+10*i, run.Skillsd.Stdout.URI); text != long || code != 0 {
+		if text, code := p.artifact(run.Skillsd.Stdout.URI); text != long || code != 0 {
 			t.Errorf("%s: %d bytes, code %d", run.Skillsd.Stdout.URI, len(text), code)
 		}
 	}

@@ -36,10 +36,10 @@ func TestConfigurationChanges(t *testing.T) {
 	}
 	p := start(t, skillsd("serve", "--log-format", "json", "--skills-root", root, "--prompt-slot-role", "direct-command"))
 	p.initialize()
-	p.loadDescription(2)
-	p.call(3, "load_skill", map[string]any{"name": "demo"})
+	p.loadDescription()
+	p.tool("load_skill", map[string]any{"name": "demo"})
 	run := func(id int, script string) string {
-		a := p.request(id, "tools/call", `{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/`+script+`"}}`)
+		a := p.ask("tools/call", `{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/`+script+`"}}`)
 		if a.Error != nil {
 			return string(a.Error.Message)
 		}
@@ -71,9 +71,7 @@ func TestConfigurationChanges(t *testing.T) {
 			t.Errorf("%s: %q; want %q, and a log with %s", step.name, got, step.want, step.log)
 		}
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 	out, err := skillsd("session", "show", "latest").CombinedOutput()
 	if n := strings.Count(string(out), "configuration changed: "); err != nil || n < 4 {
 		t.Errorf("the record has %d changes, %v:\n%s", n, err, out)

@@ -21,16 +21,12 @@ func TestRunRecordsWhatTheToolRecords(t *testing.T) {
 	options := allowRun(root, "ok.sh", "fail.sh")
 	for _, script := range []string{"ok.sh", "fail.sh", "other.sh"} {
 		t.Run(script, func(t *testing.T) {
-			p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json"}, options...)...))
-			p.initialize()
-			p.call(2, "load_skill", map[string]any{"name": "demo"})
-			answer := p.call(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/" + script, "args": []string{"a", "b c"}})
+			p := serve(t, append([]string{"--state", state}, options...)...).loaded()
+			answer := p.tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/" + script, "args": []string{"a", "b c"}})
 			if strings.Contains(answer.text(), `"sandbox_unavailable"`) {
 				t.Skipf("missing capability: a sandbox backend that can isolate: %s", answer.text())
 			}
-			if err := p.leave(); err != nil {
-				t.Fatal(err)
-			}
+			p.end()
 			tool := recordOfLatest(t, state)
 
 			args := append(append([]string{"run", "--state", state, "--config", "/dev/null", "demo", "scripts/" + script}, options...), "--", "a", "b c")
@@ -42,10 +38,7 @@ func TestRunRecordsWhatTheToolRecords(t *testing.T) {
 			if diff := cmp.Diff(tool, command); diff != "" {
 				t.Errorf("the record of the command differs from that of the tool (-tool +command):\n%s", diff)
 			}
-			verdict, err := exec.Command(binary, "session", "verify", "latest", "--state", state).CombinedOutput()
-			if err != nil {
-				t.Errorf("session verify: %v\n%s", err, verdict)
-			}
+			skillsd(t, 0, "session", "verify", "latest", "--state", state)
 		})
 	}
 }
@@ -60,10 +53,7 @@ var sessionID = regexp.MustCompile(`ses_[0-9a-f-]{36}`)
 // its events in an order that does not depend on what was written beside.
 func recordOfLatest(t *testing.T, state string) []string {
 	t.Helper()
-	out, err := exec.Command(binary, "session", "show", "latest", "--json", "--state", state).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := stdoutOf(t, "session", "show", "latest", "--json", "--state", state)
 	var events []string
 	for line := range bytes.Lines(sessionID.ReplaceAll(out, []byte("ses_X"))) {
 		var event map[string]any

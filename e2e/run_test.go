@@ -26,13 +26,11 @@ func TestRuntimes(t *testing.T) {
 	} {
 		files["demo/scripts/"+name] = content
 	}
-	p := serve(t, allowRun(tree(t, files), "ok.sh", "bash.sh", "posix.sh", "python.py", "node.mjs", "deno.ts")...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, allowRun(tree(t, files), "ok.sh", "bash.sh", "posix.sh", "python.py", "node.mjs", "deno.ts")...).loaded()
 	needSandbox(t, p)
-	for i, script := range []string{"bash.sh", "posix.sh", "python.py", "node.mjs", "deno.ts"} {
+	for _, script := range []string{"bash.sh", "posix.sh", "python.py", "node.mjs", "deno.ts"} {
 		t.Run(script, func(t *testing.T) {
-			result := p.call(10+i, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/" + script, "args": []string{"wörld; $(id)"}})
+			result := p.tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/" + script, "args": []string{"wörld; $(id)"}})
 			if strings.Contains(result.text(), "interpreter_not_found") {
 				t.Skipf("missing capability: %s", result.text())
 			}
@@ -70,11 +68,9 @@ func TestWorkspace(t *testing.T) {
 				t.Fatal(err)
 			}
 			root := tree(t, files)
-			p := serve(t, append(allowRun(root, "ok.sh", "write.sh"), "--workspace", workspace+test.mode, "--release", test.release)...)
-			p.initialize()
-			p.call(2, "load_skill", map[string]any{"name": "demo"})
+			p := serve(t, append(allowRun(root, "ok.sh", "write.sh"), "--workspace", workspace+test.mode, "--release", test.release)...).loaded()
 			needSandbox(t, p)
-			result := p.call(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/write.sh"})
+			result := p.script("write.sh")
 			if !strings.Contains(result.text(), "stdout:\n"+test.stdout) {
 				t.Errorf("run = %s", result.text())
 			}
@@ -96,9 +92,7 @@ func TestWorkspace(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(workspace, ".git/hooks/post-commit")); err == nil && test.mode == ":staged" {
 				t.Error("a protected name was written")
 			}
-			if err := p.leave(); err != nil {
-				t.Errorf("exit: %v", err)
-			}
+			p.end()
 		})
 	}
 }
@@ -106,12 +100,8 @@ func TestWorkspace(t *testing.T) {
 // The list of sessions has the skills of one whose server was killed before it wrote its views, as Codex does.
 func TestSessionListWithoutViews(t *testing.T) {
 	state := t.TempDir()
-	p := start(t, exec.Command(binary, "serve", "--state", state, "--no-default-roots", "--skills-root", tree(t, demoSkill())))
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
+	p := serve(t, "--state", state, "--no-default-roots", "--skills-root", tree(t, demoSkill())).loaded()
+	p.end()
 	views, err := filepath.Glob(filepath.Join(state, "sessions", "*", "skill-activations.json"))
 	if err != nil || len(views) != 1 {
 		t.Fatalf("views %v, %v", views, err)
@@ -127,13 +117,9 @@ func TestSessionListWithoutViews(t *testing.T) {
 // What an operator withheld from the model can be read from the record.
 func TestWithheldOutput(t *testing.T) {
 	t.Parallel()
-	state := t.TempDir()
-	args := append([]string{"serve", "--state", state, "--log-format", "json", "--release", "opaque"}, allowRun(tree(t, demoSkill()), "ok.sh")...)
-	p := start(t, exec.Command(binary, args...))
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, append(demo(t, "ok.sh"), "--release", "opaque")...).loaded()
 	needSandbox(t, p)
-	result := p.call(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh", "args": []string{"secret"}})
+	result := p.script("ok.sh", "secret")
 	_, text, _ := strings.Cut(result.text(), "stdout:")
 	_, rest, ok := strings.Cut(text, "[withheld; handle ")
 	if !ok || strings.Contains(result.text(), "ran-ok") || strings.Contains(string(result.Meta["skillsd/result"]), "ran-ok") {
@@ -152,10 +138,8 @@ func TestWithheldOutput(t *testing.T) {
 		output.Stdout.ByteLength != nil || output.Stdout.EventID == "" || *output.ExitCode != 0 {
 		t.Errorf("in place of stdout: %s, %v", result.Meta["skillsd/result"], err)
 	}
-	if err := p.leave(); err != nil {
-		t.Fatal(err)
-	}
-	show := exec.Command(binary, "session", "show", "latest", "--output", handle, "--state", state)
+	p.end()
+	show := exec.Command(binary, "session", "show", "latest", "--output", handle, "--state", p.state)
 	out, err := show.CombinedOutput()
 	if err != nil || string(out) != "ran-ok secret\n" {
 		t.Errorf("session show --output %s = %q, %v", handle, out, err)
@@ -171,10 +155,8 @@ func TestWithheldOutput(t *testing.T) {
 
 // Without a backend the server starts, lists, loads and reads, and refuses to run.
 func TestNoSandbox(t *testing.T) {
-	p := serve(t, append(allowRun(tree(t, demoSkill()), "ok.sh"), "--sandbox", "seatbelt")...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
-	result := p.call(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	p := serve(t, append(demo(t, "ok.sh"), "--sandbox", "seatbelt")...).loaded()
+	result := p.script("ok.sh")
 	if !result.IsError || !strings.Contains(result.text(), `"sandbox_unavailable"`) || strings.Contains(result.text(), "ran-ok") {
 		t.Errorf("run without a sandbox = %s", result.text())
 	}
@@ -185,24 +167,24 @@ func TestFullDisk(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("missing capability: bash, for its ulimit")
 	}
-	args := append([]string{"serve", "--state", t.TempDir(), "--log-format", "json"}, allowRun(tree(t, demoSkill()), "ok.sh")...)
+	args := append([]string{"serve", "--state", t.TempDir(), "--log-format", "json"}, demo(t, "ok.sh")...)
 	// No file may grow beyond 24 KiB, which stands for a disk that is full.
 	p := start(t, exec.Command("bash", append([]string{"-c", `ulimit -f 24; exec "$0" "$@"`, binary}, args...)...))
 	p.initialize()
 	// What a second load records is shorter, so it may fit where a forced one no longer does.
 	fill(p, 1000, map[string]any{"name": "demo", "force": true})
 	fill(p, 2000, map[string]any{"name": "demo"})
-	for id, call := range map[int]struct {
+	for _, call := range map[int]struct {
 		tool string
 		args map[string]any
 	}{
-		300: {"run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"}},
-		301: {"run_skill_script", map[string]any{"skill": "demo", "path": "scripts/other.sh"}},
+		300: {"run_skill_script", demoScript("ok.sh")},
+		301: {"run_skill_script", demoScript("other.sh")},
 		302: {"read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}},
 		303: {"load_skill", map[string]any{"name": "demo"}},
 		304: {"load_skill", map[string]any{"name": "none"}},
 	} {
-		result := p.call(id, call.tool, call.args)
+		result := p.tool(call.tool, call.args)
 		if !result.IsError || !strings.Contains(result.text(), `"provenance_unavailable"`) {
 			t.Errorf("%s on a full disk = %s", call.tool, result.text())
 		}
@@ -213,7 +195,7 @@ func TestFullDisk(t *testing.T) {
 func fill(p *process, id int, args map[string]any) {
 	p.t.Helper()
 	for range 200 {
-		result := p.call(id, "load_skill", args)
+		result := p.tool("load_skill", args)
 		full := strings.Contains(result.text(), `"provenance_unavailable"`)
 		if full != result.IsError {
 			p.t.Fatalf("load_skill = %s", result.text())
@@ -238,16 +220,14 @@ func TestMissing(t *testing.T) {
 		if withheld {
 			args = append(args, "--workspace", t.TempDir()+":ro", "--release", "opaque")
 		}
-		p := serve(t, args...)
-		p.initialize()
-		p.call(2, "load_skill", map[string]any{"name": "demo"})
+		p := serve(t, args...).loaded()
 		needSandbox(t, p)
-		for i, tt := range []struct{ script, code, name string }{
+		for _, tt := range []struct{ script, code, name string }{
 			{"module.py", "missing_dependency", "no_such_module"},
 			{"module.mjs", "missing_dependency", "no-such-package"},
 			{"program.sh", "missing_program", "no-such-program"},
 		} {
-			result := p.call(10+i, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/" + tt.script})
+			result := p.tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/" + tt.script})
 			text := result.text()
 			if strings.Contains(text, "interpreter_not_found") {
 				t.Logf("%s: missing capability: its interpreter", tt.script)

@@ -245,16 +245,16 @@ func (b *caseBench) served(backend string) caseResult {
 	}
 	p := start(b.t, cmd)
 	p.initialize()
-	loaded := p.call(2, "load_skill", map[string]any{"name": "case"})
+	loaded := p.tool("load_skill", map[string]any{"name": "case"})
 	if loaded.IsError {
 		b.t.Fatalf("load_skill = %s", loaded.text())
 	}
-	result := p.call(3, "run_skill_script", map[string]any{"skill": "case", "path": path, "args": b.arguments()})
+	result := p.tool("run_skill_script", map[string]any{"skill": "case", "path": path, "args": b.arguments()})
 	if strings.Contains(result.text(), "interpreter_not_found") {
 		b.t.Skipf("missing capability: %s", result.text())
 	}
 	// Whatever the script did, the server answers and leaves in order.
-	if a := p.request(4, "ping", "{}"); a.Error != nil {
+	if a := p.ask("ping", "{}"); a.Error != nil {
 		b.t.Errorf("ping after the run: %+v", a.Error)
 	}
 	if err := p.leave(); err != nil {

@@ -118,7 +118,7 @@ func (b *toolBench) noNamespaces() {
 	p := b.serve(cmd)
 	b.refused(b.runOn(p, nil), "sandbox_unavailable", "remedy")
 	b.refused(b.runOn(p, nil), "sandbox_unavailable")
-	if read := p.call(60, "read_skill_resource", map[string]any{"skill": "demo", "path": "notes.md"}); read.IsError || !strings.Contains(read.text(), "still read") {
+	if read := p.tool("read_skill_resource", map[string]any{"skill": "demo", "path": "notes.md"}); read.IsError || !strings.Contains(read.text(), "still read") {
 		b.Errorf("reading without a sandbox = %s", read.text())
 	}
 	if _, err := os.Stat(b.root + "/marker"); err == nil {
@@ -216,7 +216,7 @@ func (b *toolBench) denialShape() {
 
 func (b *toolBench) absent() {
 	p := b.serve(exec.Command(binary, "serve", "--state", b.root+"/state", "--log-format", "json", "--skills-root", "builtin="+b.skills()))
-	if tools := p.request(70, "tools/list", "{}"); strings.Contains(string(tools.Result), "run_skill_script") {
+	if tools := p.ask("tools/list", "{}"); strings.Contains(string(tools.Result), "run_skill_script") {
 		b.Errorf("tools/list = %s", tools.Result)
 	}
 	b.refused(b.runOn(p, nil), "tool_not_allowed")

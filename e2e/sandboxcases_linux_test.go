@@ -354,14 +354,6 @@ for line in sys.stdin:
 	}, cmd.Start()
 })
 
-func toJSON(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic("e2e: a value that is no JSON")
-	}
-	return string(b)
-}
-
 // seconds is a case's time limit.
 func (c *hostileCase) seconds() time.Duration {
 	n, err := strconv.ParseFloat(c.opt("timeout", "8"), 64)

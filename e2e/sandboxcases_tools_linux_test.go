@@ -166,8 +166,8 @@ func (b *toolBench) serve(cmd *exec.Cmd) *process {
 	cmd.Env = append(append(os.Environ(), b.env...), cmd.Env...)
 	p := start(b.T, cmd)
 	p.initialize()
-	for i, name := range b.Server.Activated {
-		if loaded := p.call(2+i, "load_skill", map[string]any{"name": name}); loaded.IsError {
+	for _, name := range b.Server.Activated {
+		if loaded := p.tool("load_skill", map[string]any{"name": name}); loaded.IsError {
 			b.Fatalf("load_skill %s = %s", name, loaded.text())
 		}
 	}
@@ -188,11 +188,11 @@ func (b *toolBench) runOn(p *process, arguments map[string]any) toolResult {
 	b.Helper()
 	full := maps.Clone(b.Call.Arguments)
 	if full == nil {
-		full = map[string]any{"skill": "demo", "path": "scripts/ok.sh"}
+		full = demoScript("ok.sh")
 	}
 	maps.Copy(full, arguments)
 	b.id++
-	a := p.request(100+b.id, "tools/call", fmt.Sprintf(`{"name":"run_skill_script","arguments":%s}`, toJSON(full)))
+	a := p.ask("tools/call", fmt.Sprintf(`{"name":"run_skill_script","arguments":%s}`, toJSON(full)))
 	var r toolResult
 	if a.Error != nil {
 		r.IsError = true

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -76,10 +75,7 @@ func helpTree(t *testing.T) map[string]commandHelp {
 	commands, inManual := map[string]commandHelp{}, manFlags(t)
 	var visit func(words []string)
 	visit = func(words []string) {
-		out, err := exec.Command(binary, append(slices.Clone(words), "--help")...).Output()
-		if err != nil {
-			t.Fatalf("skillsd %s --help: %v", strings.Join(words, " "), err)
-		}
+		out := stdoutOf(t, append(slices.Clone(words), "--help")...)
 		help := commandHelp{}
 		_, usage, _ := strings.Cut(string(out), "\nUsage:\n")
 		for _, found := range helpFlag.FindAllStringSubmatch(usage, -1) {

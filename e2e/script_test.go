@@ -57,7 +57,7 @@ func canIsolate(t *testing.T) bool {
 	if os.Getenv("SKILLSD_REQUIRE_SANDBOX") != "" {
 		return true
 	}
-	args := append([]string{"run", "demo", "scripts/ok.sh", "--config", os.DevNull, "--state", t.TempDir()}, allowRun(tree(t, demoSkill()), "ok.sh")...)
+	args := append([]string{"run", "demo", "scripts/ok.sh", "--config", os.DevNull, "--state", t.TempDir()}, demo(t, "ok.sh")...)
 	out, _ := exec.Command(binary, args...).CombinedOutput()
 	return !bytes.Contains(out, []byte("sandbox_unavailable"))
 }

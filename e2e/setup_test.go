@@ -36,10 +36,7 @@ func clientPath(t *testing.T, name string) string {
 // TestSetupRealClients sets up the clients themselves. They list the servers, and Claude Code starts one and
 // connects to both. A change of an entry keeps it working, and another server of the same name is not touched.
 func TestSetupRealClients(t *testing.T) {
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte("alice: "+fmt.Sprintf("%x", sha256.Sum256([]byte("sesame")))+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tokens := written(t, "tokens", "alice: "+fmt.Sprintf("%x", sha256.Sum256([]byte("sesame")))+"\n")
 	remote := serveHTTP(t, "--skills-root", exampleSkills(t), "--auth-token-file", tokens).url
 	for _, tt := range []struct {
 		client        string

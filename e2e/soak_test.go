@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,11 +107,10 @@ func TestSoak(t *testing.T) {
 
 // serve starts the server. It may have 256 sessions open, so that what it holds is flat after some minutes, and
 // deletes the oldest records when it starts.
-func (s *soaked) serve(t *testing.T, state string) {
-	p := start(t, exec.Command("bash", append([]string{"-c", `ulimit -n 2048; exec "$0" "$@"`, binary, "serve", "--state", state,
-		"--log-format", "json", "--http", "127.0.0.1:0", "--records", "total=128MiB", "--metrics", "127.0.0.1:0"}, s.args...)...))
-	s.site = &site{process: p, state: state, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}, Timeout: patience}}
-	s.url, s.metrics = "http://"+s.addr()+"/mcp", s.logged(metricsAddr)
+func (s *soaked) serve(t testing.TB, state string) {
+	s.site = serveIn(t, underLimit(t, "-n 2048"),
+		append([]string{"--state", state, "--records", "total=128MiB", "--metrics", "127.0.0.1:0"}, s.args...)...)
+	s.metrics = s.logged(metricsAddr)
 }
 
 // continued finds the id of the record that a conversation goes on in after its own has ended with a server.

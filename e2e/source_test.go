@@ -56,9 +56,9 @@ func demoArchive(t *testing.T) (path string, files map[string]string) {
 }
 
 // text is the text of the first content of resources/read.
-func (p *process) text(id int, uri string) string {
+func (p *process) text(uri string) string {
 	p.t.Helper()
-	a := p.request(id, "resources/read", `{"uri":`+quote(uri)+`}`)
+	a := p.ask("resources/read", `{"uri":`+quote(uri)+`}`)
 	if a.Error != nil {
 		return a.Error.Message
 	}
@@ -83,43 +83,41 @@ func TestArchive(t *testing.T) {
 	path, files := demoArchive(t)
 	p := serve(t, allowRun(path, "ok.sh")...)
 	p.initialize()
-	loaded := p.call(2, "load_skill", map[string]any{"name": "demo"})
+	loaded := p.tool("load_skill", map[string]any{"name": "demo"})
 	for _, want := range []string{"----- skill demo ", "# Demo", "- scripts/ok.sh (runnable)\n", "- inner/SKILL.md"} {
 		if !strings.Contains(loaded.text(), want) {
 			t.Errorf("load_skill lacks %q:\n%s", want, loaded.text())
 		}
 	}
-	if inner := p.call(3, "load_skill", map[string]any{"name": "demo/inner"}); inner.IsError || !strings.Contains(inner.text(), "# Inner") {
+	if inner := p.tool("load_skill", map[string]any{"name": "demo/inner"}); inner.IsError || !strings.Contains(inner.text(), "# Inner") {
 		t.Errorf("load_skill demo/inner = %s", inner.text())
 	}
-	if tools := p.request(10, "tools/list", "{}"); !strings.Contains(string(tools.Result), "A skill for tests.") || !strings.Contains(string(tools.Result), "A skill within another.") {
+	if tools := p.ask("tools/list", "{}"); !strings.Contains(string(tools.Result), "A skill for tests.") || !strings.Contains(string(tools.Result), "A skill within another.") {
 		t.Errorf("the catalogue lacks a skill of the archive: %s", tools.Result)
 	}
-	if notes := p.call(11, "read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}); notes.text() != files["demo/references/notes.md"] {
+	if notes := p.tool("read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}); notes.text() != files["demo/references/notes.md"] {
 		t.Errorf("read_skill_resource = %q", notes.text())
 	}
-	if list := p.request(12, "resources/list", "{}"); !strings.Contains(string(list.Result), `"skill://demo/SKILL.md"`) {
+	if list := p.ask("resources/list", "{}"); !strings.Contains(string(list.Result), `"skill://demo/SKILL.md"`) {
 		t.Errorf("resources/list = %s", list.Result)
 	}
 	for uri, want := range map[string]string{"skill://demo/SKILL.md": files["demo/SKILL.md"], "skill://demo/references/notes.md": files["demo/references/notes.md"]} {
-		if got := p.text(13, uri); got != want {
+		if got := p.text(uri); got != want {
 			t.Errorf("resources/read %s = %q", uri, got)
 		}
 	}
-	if outside := p.call(14, "read_skill_resource", map[string]any{"skill": "demo", "path": "../demo/SKILL.md"}); !strings.Contains(outside.text(), `"resource_path_invalid"`) {
+	if outside := p.tool("read_skill_resource", map[string]any{"skill": "demo", "path": "../demo/SKILL.md"}); !strings.Contains(outside.text(), `"resource_path_invalid"`) {
 		t.Errorf("a path out of the skill = %s", outside.text())
 	}
 	needSandbox(t, p)
-	ran := p.call(15, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh", "args": []string{"a b"}})
+	ran := p.script("ok.sh", "a b")
 	if ran.IsError || !strings.Contains(ran.text(), "stdout:\nran-ok a b\n") {
 		t.Errorf("run_skill_script = %s", ran.text())
 	}
-	if denied := p.call(16, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/other.sh"}); !strings.Contains(denied.text(), `"script_not_allowlisted"`) {
+	if denied := p.script("other.sh"); !strings.Contains(denied.text(), `"script_not_allowlisted"`) {
 		t.Errorf("a script that is not allowlisted = %s", denied.text())
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
 		t.Errorf("beside the archive lie %v, %v", entries, err)
 	}
@@ -130,33 +128,31 @@ func TestArchive(t *testing.T) {
 func TestArchiveReplaced(t *testing.T) {
 	t.Parallel()
 	path, files := demoArchive(t)
-	p := serve(t, allowRun(path, "ok.sh")...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, allowRun(path, "ok.sh")...).loaded()
 	needSandbox(t, p)
 	files["demo/scripts/ok.sh"] = "#!/bin/bash\necho ran-evil\n"
 	files["demo/references/notes.md"] = "Other notes.\n"
 	archive(t, path, files)
-	notes := p.call(10, "read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"})
+	notes := p.tool("read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"})
 	if first, rest, _ := strings.Cut(notes.text(), "\n"); !strings.HasPrefix(first, "[changed since it was loaded: sha256:") || rest != "Other notes.\n" {
 		t.Errorf("read_skill_resource = %q", notes.text())
 	}
-	ran := p.call(11, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	ran := p.script("ok.sh")
 	if !ran.IsError || !strings.Contains(ran.text(), `"script_snapshot_mismatch"`) || strings.Contains(ran.text(), "ran-evil") {
 		t.Errorf("run_skill_script = %s", ran.text())
 	}
 	files["demo/SKILL.md"] = "---\nname: demo\ndescription: A skill for tests.\n---\n# Another text\n"
 	archive(t, path, files)
-	if again := p.call(12, "load_skill", map[string]any{"name": "demo"}); again.IsError || !strings.Contains(again.text(), "# Another text") {
+	if again := p.tool("load_skill", map[string]any{"name": "demo"}); again.IsError || !strings.Contains(again.text(), "# Another text") {
 		t.Errorf("load_skill after a change = %s", again.text())
 	}
-	if ran := p.call(13, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"}); !ran.IsError || strings.Contains(ran.text(), "ran-evil") {
+	if ran := p.script("ok.sh"); !ran.IsError || strings.Contains(ran.text(), "ran-evil") {
 		t.Errorf("a script that was approved with another content runs after the skill was loaded again: %s", ran.text())
 	}
 	if err := os.WriteFile(path, []byte("no archive"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	broken := p.call(14, "read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"})
+	broken := p.tool("read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"})
 	if !broken.IsError || strings.Contains(broken.text(), filepath.Dir(path)) {
 		t.Errorf("a read from a broken archive = %s", broken.text())
 	}
@@ -185,10 +181,7 @@ func TestArchivePrecedence(t *testing.T) {
 			for _, root := range test.roots {
 				args = append(args, "--skills-root", root)
 			}
-			out, err := exec.Command(binary, args...).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := stdoutOf(t, args...)
 			var rows []struct {
 				Path, Root string
 				Resources  []struct{ Path string }
@@ -212,10 +205,10 @@ func TestArchivePrecedence(t *testing.T) {
 	}
 	p := serve(t, "--skills-root", dir, "--skills-root", "user:acme="+path)
 	p.initialize()
-	if got := p.text(2, "skill://demo/SKILL.md"); !strings.Contains(got, "# Directory") {
+	if got := p.text("skill://demo/SKILL.md"); !strings.Contains(got, "# Directory") {
 		t.Errorf("skill://demo/SKILL.md = %q", got)
 	}
-	if got := p.text(3, "skill://acme/demo/SKILL.md"); got != files["demo/SKILL.md"] {
+	if got := p.text("skill://acme/demo/SKILL.md"); got != files["demo/SKILL.md"] {
 		t.Errorf("skill://acme/demo/SKILL.md = %q", got)
 	}
 }
@@ -252,7 +245,7 @@ func TestArchiveRefused(t *testing.T) {
 	}
 	p := serve(t, args...)
 	p.initialize()
-	if loaded := p.call(2, "load_skill", map[string]any{"name": "demo"}); loaded.IsError || !strings.Contains(loaded.text(), "# Demo") {
+	if loaded := p.tool("load_skill", map[string]any{"name": "demo"}); loaded.IsError || !strings.Contains(loaded.text(), "# Demo") {
 		t.Errorf("load_skill = %s", loaded.text())
 	}
 }

@@ -5,27 +5,17 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 )
 
-// allowRun are the flags under which the demo skill's scripts may run.
-func allowRun(root string, scripts ...string) []string {
-	args := []string{"--skills-root", "builtin=" + root, "--allow-tool", "run_skill_script", "--prompt-slot-role", "direct-command"}
-	for _, script := range scripts {
-		args = append(args, "--allow-skill-script", "demo:scripts/"+script)
-	}
-	return args
-}
-
 func TestLoadReadRun(t *testing.T) {
 	t.Parallel()
-	p := serve(t, allowRun(tree(t, demoSkill()), "ok.sh", "fail.sh")...)
+	p := serve(t, demo(t, "ok.sh", "fail.sh")...)
 	p.initialize()
-	loaded := p.call(2, "load_skill", map[string]any{"name": "demo"})
+	loaded := p.tool("load_skill", map[string]any{"name": "demo"})
 	for _, want := range []string{"run_skill_script runs scripts (the skill is /skill there)", "----- skill demo ", "# Demo", "- scripts/ok.sh (runnable)\n"} {
 		if !strings.Contains(loaded.text(), want) {
 			t.Errorf("load_skill lacks %q:\n%s", want, loaded.text())
@@ -39,20 +29,20 @@ func TestLoadReadRun(t *testing.T) {
 	if loaded.StructuredContent != nil {
 		t.Error("load_skill has structured content, which hides its text from clients")
 	}
-	read := p.call(3, "read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"})
+	read := p.tool("read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"})
 	if read.text() != "Notes: äöü €\n" || read.IsError {
 		t.Errorf("read_skill_resource = %q, %v", read.text(), read.IsError)
 	}
 	needSandbox(t, p)
-	ran := p.call(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh", "args": []string{"a b", "$HOME"}})
+	ran := p.script("ok.sh", "a b", "$HOME")
 	if ran.IsError || !strings.HasPrefix(ran.text(), "exit 0 in ") || !strings.Contains(ran.text(), "stdout:\nran-ok a b $HOME\n") {
 		t.Errorf("run_skill_script = %v %q", ran.IsError, ran.text())
 	}
-	failed := p.call(6, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/fail.sh"})
+	failed := p.script("fail.sh")
 	if failed.IsError || !strings.HasPrefix(failed.text(), "exit 7 in ") || !strings.Contains(failed.text(), "stderr:\nerr\n") {
 		t.Errorf("a non-zero exit is a normal result: %v %q", failed.IsError, failed.text())
 	}
-	denied := p.call(7, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/other.sh"})
+	denied := p.script("other.sh")
 	var object struct{ Type, Reason, Code, Skill, Path, Remedy, EventID string }
 	if err := json.Unmarshal(denied.object(), &object); err != nil {
 		t.Fatal(err)
@@ -71,7 +61,7 @@ func TestLoadReadRun(t *testing.T) {
 		{"run_skill_script", "scripts/othr.sh", "script_not_allowlisted", "Refused: the skill has no such script: demo:scripts/othr.sh.\n", `did you mean "scripts/ok.sh"? else use one of: scripts/`},
 		{"read_skill_resource", "reference/note.md", "resource_not_indexed", "The skill demo has no file reference/note.md.\n", `did you mean "references/notes.md"? else use one of: `},
 	} {
-		got := p.call(8, ask.tool, map[string]any{"skill": "demo", "path": ask.path})
+		got := p.tool(ask.tool, map[string]any{"skill": "demo", "path": ask.path})
 		var object struct{ Remedy string }
 		json.Unmarshal(got.object(), &object)
 		if !got.IsError || got.code() != ask.code || !strings.HasPrefix(got.text(), ask.want) ||
@@ -79,22 +69,12 @@ func TestLoadReadRun(t *testing.T) {
 			t.Errorf("%s %s: %s, want %s: %s %s", ask.tool, ask.path, got.text(), ask.code, ask.want, ask.remedy)
 		}
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit at EOF: %v", err)
-	}
-}
-
-// needSandbox skips, or fails where CI demands it, when no backend can isolate here.
-func needSandbox(t *testing.T, p *process) {
-	t.Helper()
-	needSandboxOf(t, p.call(4, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"}))
+	p.end()
 }
 
 // A call that was cancelled right behind its request is not answered, and its script is dead.
 func TestCancelKillsScript(t *testing.T) {
-	p := serve(t, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, demo(t, "ok.sh", "sleep.sh")...).loaded()
 	needSandbox(t, p)
 	for id := 100; id < 110; id++ {
 		p.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/sleep.sh"}}}`, id))
@@ -104,33 +84,25 @@ func TestCancelKillsScript(t *testing.T) {
 	if line := p.receive(); !strings.Contains(line, `"id":999`) {
 		t.Errorf("a cancelled call was answered: %s", line)
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 	assertNoScripts(t)
 }
 
 // A client that leaves while a script runs takes the script with it.
 func TestClientLeavesMidCall(t *testing.T) {
 	state := t.TempDir()
-	p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json"}, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)...))
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, append([]string{"--state", state}, demo(t, "ok.sh", "sleep.sh")...)...).loaded()
 	needSandbox(t, p)
 	p.send(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/sleep.sh"},"_meta":{"progressToken":"p"}}}`)
 	for !strings.Contains(p.receive(), `"running"`) {
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 	assertNoScripts(t)
-	out, err := exec.Command(binary, "session", "show", "latest", "--state", state).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "canceled") {
-		t.Errorf("the run is not recorded as canceled: %v\n%s", err, out)
+	out := skillsd(t, 0, "session", "show", "latest", "--state", state)
+	if !strings.Contains(out, "canceled") {
+		t.Errorf("the run is not recorded as canceled%s", out)
 	}
-	if out, err := exec.Command(binary, "session", "verify", "latest", "--state", state).CombinedOutput(); err != nil {
-		t.Errorf("verify: %v\n%s", err, out)
-	}
+	skillsd(t, 0, "session", "verify", "latest", "--state", state)
 }
 
 // assertNoScripts looks for a script of the tests that outlived its run.
@@ -179,7 +151,7 @@ func TestJunkOnStdin(t *testing.T) {
 }
 
 // peakMemory is the most resident memory a process had, in bytes.
-func peakMemory(t *testing.T, pid int) int64 {
+func peakMemory(t testing.TB, pid int) int64 {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if os.IsNotExist(err) {
@@ -222,18 +194,18 @@ func TestPreloadedHiddenSkill(t *testing.T) {
 		}
 		p := serve(t, args...)
 		p.initialize()
-		for id, ask := range []struct{ method, uri string }{
+		for _, ask := range []struct{ method, uri string }{
 			{"resources/read", "skill://shy/SKILL.md"}, {"skills/get", "skill://shy/SKILL.md"}, {"resources/directory/read", "skill://shy"},
 		} {
-			if a := p.request(10+id, ask.method, fmt.Sprintf(`{"uri":%q}`, ask.uri)); (a.Error == nil) != preload {
+			if a := p.ask(ask.method, fmt.Sprintf(`{"uri":%q}`, ask.uri)); (a.Error == nil) != preload {
 				t.Errorf("%s, preloaded %v: %s %+v", ask.method, preload, a.Result, a.Error)
 			}
 		}
-		if read := p.call(20, "read_skill_resource", map[string]any{"skill": "shy", "path": "SKILL.md"}); read.IsError == preload {
+		if read := p.tool("read_skill_resource", map[string]any{"skill": "shy", "path": "SKILL.md"}); read.IsError == preload {
 			t.Errorf("read_skill_resource, preloaded %v: %s", preload, read.text())
 		}
-		for id, method := range []string{"resources/list", "skills/list", "tools/list"} {
-			if a := p.request(30+id, method, "{}"); !strings.Contains(string(a.Result), "open") || strings.Contains(string(a.Result), "shy") {
+		for _, method := range []string{"resources/list", "skills/list", "tools/list"} {
+			if a := p.ask(method, "{}"); !strings.Contains(string(a.Result), "open") || strings.Contains(string(a.Result), "shy") {
 				t.Errorf("%s, preloaded %v: %s", method, preload, a.Result)
 			}
 		}
@@ -246,8 +218,8 @@ func TestResources(t *testing.T) {
 	p := serve(t, "--skills-root", root)
 	p.initialize()
 	modern := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"e2e","version":"1"}}`
-	for id, meta := range map[int]string{10: `"_meta":{}`, 20: modern} {
-		list := p.request(id, "resources/list", "{"+meta+"}")
+	for _, meta := range map[int]string{10: `"_meta":{}`, 20: modern} {
+		list := p.ask("resources/list", "{"+meta+"}")
 		var listed struct {
 			Resources []struct{ URI, Name string }
 		}
@@ -262,11 +234,11 @@ func TestResources(t *testing.T) {
 		if got := strings.Join(uris, " "); got != want {
 			t.Errorf("resources/list = %s\nwant %s", got, want)
 		}
-		read := p.request(id+1, "resources/read", `{"uri":"skill://demo/references/notes.md",`+meta+"}")
+		read := p.ask("resources/read", `{"uri":"skill://demo/references/notes.md",`+meta+"}")
 		if !strings.Contains(string(read.Result), "Notes: äöü €") {
 			t.Errorf("resources/read = %s %+v", read.Result, read.Error)
 		}
-		missing := p.request(id+2, "resources/read", `{"uri":"skill://demo/../../etc/passwd",`+meta+"}")
+		missing := p.ask("resources/read", `{"uri":"skill://demo/../../etc/passwd",`+meta+"}")
 		if missing.Error == nil || strings.Contains(missing.Error.Message, root) {
 			t.Errorf("resources/read of a path outside = %s %+v", missing.Result, missing.Error)
 		}
@@ -274,11 +246,11 @@ func TestResources(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "demo/references/notes.md"), []byte("changed\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	read := p.request(30, "resources/read", `{"uri":"skill://demo/references/notes.md"}`)
+	read := p.ask("resources/read", `{"uri":"skill://demo/references/notes.md"}`)
 	if read.Error == nil || !strings.Contains(string(read.Error.Data), "resource_changed") {
 		t.Errorf("resources/read of a changed file = %s %+v", read.Result, read.Error)
 	}
-	again := p.request(31, "resources/read", `{"uri":"skill://demo/references/notes.md"}`)
+	again := p.ask("resources/read", `{"uri":"skill://demo/references/notes.md"}`)
 	if !strings.Contains(string(again.Result), "changed") {
 		t.Errorf("resources/read after the rescan = %s %+v", again.Result, again.Error)
 	}
@@ -289,7 +261,7 @@ func TestResources(t *testing.T) {
 func TestToolNotOffered(t *testing.T) {
 	p := serve(t, "--skills-root", "builtin="+tree(t, demoSkill()))
 	p.initialize()
-	got := p.call(2, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	got := p.script("ok.sh")
 	var object struct{ Type, Code, Remedy, RuleID string }
 	json.Unmarshal(got.StructuredContent, &object)
 	const first = "Refused: this server does not offer run_skill_script.\n"
@@ -297,34 +269,32 @@ func TestToolNotOffered(t *testing.T) {
 		object.Remedy == "" || !strings.HasPrefix(got.text(), first) {
 		t.Errorf("run_skill_script = %v %s %s", got.IsError, got.text(), got.StructuredContent)
 	}
-	unknown := p.request(3, "tools/call", `{"name":"write_skill","arguments":{}}`)
+	unknown := p.ask("tools/call", `{"name":"write_skill","arguments":{}}`)
 	if unknown.Error == nil || unknown.Error.Code != -32602 {
 		t.Errorf("an unknown tool: %+v", unknown)
 	}
-	if events, _ := p.artifact(4, "skillsd://session/events.jsonl"); !strings.Contains(events, "tool_not_allowed") {
+	if events, _ := p.artifact("skillsd://session/events.jsonl"); !strings.Contains(events, "tool_not_allowed") {
 		t.Errorf("not recorded: %s", events)
 	}
 }
 
 func TestDriftIsRefused(t *testing.T) {
 	root := tree(t, demoSkill())
-	p := serve(t, allowRun(root, "ok.sh")...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, allowRun(root, "ok.sh")...).loaded()
 	if err := os.WriteFile(filepath.Join(root, "demo/references/notes.md"), []byte("evil\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	read := p.call(3, "read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"})
+	read := p.tool("read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"})
 	if !strings.HasPrefix(read.text(), "[changed since it was loaded: sha256:") || !strings.HasSuffix(read.text(), "evil\n") {
 		t.Errorf("read_skill_resource of a changed file = %q", read.text())
 	}
-	for id := range 2 {
-		denied := p.call(10+2*id, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	for range 2 {
+		denied := p.script("ok.sh")
 		if !denied.IsError || !strings.Contains(denied.text(), "script_snapshot_mismatch") {
 			t.Errorf("run of a changed skill = %q", denied.text())
 		}
 		// Loading again shows the new text, and does not approve it.
-		p.call(11+2*id, "load_skill", map[string]any{"name": "demo"})
+		p.tool("load_skill", map[string]any{"name": "demo"})
 	}
 }
 
@@ -333,22 +303,22 @@ func TestDriftIsRefused(t *testing.T) {
 func TestStrictReads(t *testing.T) {
 	p := serve(t, "--skills-root", tree(t, demoSkill()), "--cfc-enforcement-mode", "enforce-strict")
 	p.initialize()
-	if denied := p.call(2, "load_skill", map[string]any{"name": "demo"}); !denied.IsError || !strings.Contains(denied.text(), `"ruleId":"cfc_enforce_strict_requires_direct_command"`) {
+	if denied := p.tool("load_skill", map[string]any{"name": "demo"}); !denied.IsError || !strings.Contains(denied.text(), `"ruleId":"cfc_enforce_strict_requires_direct_command"`) {
 		t.Errorf("load_skill = %s", denied.text())
 	}
-	read := p.request(3, "resources/read", `{"uri":"skill://demo/SKILL.md"}`)
+	read := p.ask("resources/read", `{"uri":"skill://demo/SKILL.md"}`)
 	if read.Error == nil || read.Error.Code != 1403 || !strings.Contains(string(read.Error.Data), `"type":"cf-harness.observation-denied"`) {
 		t.Errorf("resources/read = %s %+v", read.Result, read.Error)
 	}
 	slot := `"skillsd/prompt-slot":{"type":"https://commonfabric.org/cfc/atom/PromptSlotBound","source":"t","role":"direct-command","kernelName":"k","surface":"s"}`
-	if loaded := p.callWith(4, "load_skill", map[string]any{"name": "demo"}, "{"+slot+"}"); loaded.IsError {
+	if loaded := p.toolWith("load_skill", map[string]any{"name": "demo"}, "{"+slot+"}"); loaded.IsError {
 		t.Errorf("load_skill with evidence = %s", loaded.text())
 	}
-	read = p.request(5, "resources/read", `{"uri":"skill://demo/SKILL.md","_meta":{`+slot+`}}`)
+	read = p.ask("resources/read", `{"uri":"skill://demo/SKILL.md","_meta":{`+slot+`}}`)
 	if !strings.Contains(string(read.Result), "# Demo") {
 		t.Errorf("resources/read with evidence = %s %+v", read.Result, read.Error)
 	}
-	if lowered := p.callWith(6, "load_skill", map[string]any{"name": "demo"}, `{"skillsd/mode":"disabled"}`); !lowered.IsError {
+	if lowered := p.toolWith("load_skill", map[string]any{"name": "demo"}, `{"skillsd/mode":"disabled"}`); !lowered.IsError {
 		t.Error("a client lowered the mode")
 	}
 }

@@ -38,31 +38,10 @@ func noScriptsSoon(t *testing.T) {
 	}
 }
 
-// needSandboxHTTP is needSandbox for a server reached over HTTP.
-func needSandboxHTTP(t *testing.T, c *caller) {
-	t.Helper()
-	c.tool("load_skill", map[string]any{"name": "demo"})
-	needSandboxOf(t, c.tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"}))
-}
-
-// needSandboxOf is needSandbox for a run that has been tried.
-func needSandboxOf(t *testing.T, probe toolResult) {
-	t.Helper()
-	if !strings.Contains(probe.text(), `"sandbox_unavailable"`) {
-		return
-	}
-	if os.Getenv("SKILLSD_REQUIRE_SANDBOX") != "" {
-		t.Fatalf("no sandbox backend works here: %s", probe.text())
-	}
-	t.Skipf("missing capability: a sandbox backend that can isolate: %s", probe.text())
-}
-
 // 200 cancellations right behind their requests: no answer to any, and every script is dead.
 func TestStormOfCancels(t *testing.T) {
 	nightly.Only(t)
-	p := serve(t, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, demo(t, "ok.sh", "sleep.sh")...).loaded()
 	needSandbox(t, p)
 	for i := range 200 {
 		id := fmt.Sprint(1000 + i)
@@ -92,22 +71,19 @@ func TestStormOfCancels(t *testing.T) {
 	for line := range strings.Lines(string(out)) {
 		pinged(line)
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 	assertNoScripts(t)
 }
 
 // The same over HTTP, where a cancellation can follow only what has begun.
 func TestStormOfCancelsHTTP(t *testing.T) {
 	nightly.Only(t)
-	s := serveHTTP(t, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)
-	needSandboxHTTP(t, s.open(""))
+	s := serveHTTP(t, demo(t, "ok.sh", "sleep.sh")...)
+	needSandbox(t, s.loaded(""))
 	var clients sync.WaitGroup
 	for range 4 {
 		clients.Go(func() {
-			c := s.open("")
-			c.tool("load_skill", map[string]any{"name": "demo"})
+			c := s.loaded("")
 			for i := range 50 {
 				c.cancelAtOnce(fmt.Sprint(9007199254740993 + i))
 			}
@@ -163,9 +139,7 @@ func TestSignalKillsScripts(t *testing.T) {
 
 func sleepOverStdio(t *testing.T) *process {
 	t.Helper()
-	p := serve(t, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	p := serve(t, demo(t, "ok.sh", "sleep.sh")...).loaded()
 	needSandbox(t, p)
 	for id := 10; id < 14; id++ {
 		p.send(fmt.Sprintf(sleepCall, fmt.Sprint(id)))
@@ -177,9 +151,9 @@ func sleepOverStdio(t *testing.T) *process {
 
 func sleepOverHTTP(t *testing.T) *process {
 	t.Helper()
-	s := serveHTTP(t, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)
-	c := s.open("")
-	needSandboxHTTP(t, c)
+	s := serveHTTP(t, demo(t, "ok.sh", "sleep.sh")...)
+	c := s.loaded("")
+	needSandbox(t, c)
 	for id := 10; id < 14; id++ {
 		response, err := c.do(t.Context(), "POST", fmt.Sprintf(sleepCall, fmt.Sprint(id)))
 		if err != nil {
@@ -206,7 +180,7 @@ func TestInitializeFloodStdio(t *testing.T) {
 		go func() {
 			out := bufio.NewWriter(p.in)
 			for id := from; id < from+n; id++ {
-				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}}`+"\n", id)
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%d,"method":"initialize","params":%s}`+"\n", id, hello(""))
 			}
 			written <- out.Flush()
 		}()
@@ -225,9 +199,7 @@ func TestInitializeFloodStdio(t *testing.T) {
 	if after := residentMemory(t, p.cmd.Process.Pid); after > before+32<<20 {
 		t.Errorf("memory grew from %d to %d KiB", before>>10, after>>10)
 	}
-	if got := p.call(2, "load_skill", map[string]any{"name": "demo"}); got.IsError {
-		t.Errorf("load_skill afterwards: %s", got.text())
-	}
+	p.load()
 }
 
 // Ids come back byte for byte, on each transport and revision, with results and with errors.
@@ -235,7 +207,7 @@ func TestRequestIDs(t *testing.T) {
 	root := tree(t, demoSkill())
 	p, s := serve(t, "--skills-root", root), serveHTTP(t, "--skills-root", root)
 	p.initialize()
-	legacy, modern := s.open(""), &caller{site: s}
+	legacy, modern := s.open(""), s.as("")
 	for _, id := range []string{
 		`0`, `-0`, `-1`, `7`, `9007199254740993`, `-9007199254740993`, `123456789012345678901234567890`, `1.50`, `1E2`, `1e-7`,
 		`""`, `"1"`, `" "`, `"null"`, `"\u0061<&>\ud800 \u0000"`, `"äöü \"€\" 🙂"`, `"` + strings.Repeat("x", 10_000) + `"`,
@@ -287,14 +259,11 @@ func TestDuplicateIDs(t *testing.T) {
 		}
 	}
 	eventually(t, "the first requests of the ids run", func() bool { return scriptRuns(t) })
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 	assertNoScripts(t)
 
-	s := serveHTTP(t, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)
-	c := s.open("")
-	c.tool("load_skill", map[string]any{"name": "demo"})
+	s := serveHTTP(t, demo(t, "ok.sh", "sleep.sh")...)
+	c := s.loaded("")
 	response, err := c.do(t.Context(), "POST", fmt.Sprintf(sleepCall, "7"))
 	if err != nil {
 		t.Fatal(err)
@@ -367,7 +336,7 @@ func TestStormOfReloads(t *testing.T) {
 
 // awaitSkill waits until a skill is served, or is not.
 func (s *site) awaitSkill(uri string, there bool) bool {
-	c := &caller{site: s}
+	c := s.as("")
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
 		_, a, err := c.request(s.t.Context(), "skills/get", "", fmt.Sprintf(`"uri":%q`, uri))
 		if err == nil && (a.Error == nil) == there {

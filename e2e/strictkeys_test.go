@@ -34,15 +34,13 @@ var smuggled = []struct{ method, name, params, want string }{
 // Two readings of one request are no way around an approval.
 func TestStrictKeys(t *testing.T) {
 	t.Parallel()
-	args := allowRun(tree(t, demoSkill()), "ok.sh")
+	args := demo(t, "ok.sh")
 	s := serveHTTP(t, args...)
-	legacy, modern := s.open(""), &caller{site: s}
+	legacy, modern := s.open(""), s.as("")
 	handle := handleIn(t, modern.tool("load_skill", map[string]any{"name": "demo"}))
 	legacy.tool("load_skill", map[string]any{"name": "demo"})
-	p := serve(t, args...)
-	p.initialize()
-	p.call(2, "load_skill", map[string]any{"name": "demo"})
-	for i, tt := range smuggled {
+	p := serve(t, args...).loaded()
+	for _, tt := range smuggled {
 		params := func(more string) string {
 			if strings.Contains(tt.params, "%s") {
 				return fmt.Sprintf(tt.params, more)
@@ -64,7 +62,7 @@ func TestStrictKeys(t *testing.T) {
 				t.Errorf("%s: %s %s = %s, want %s", where, tt.method, tt.params, got, tt.want)
 			}
 		}
-		check("stdio", p.request(100+i, tt.method, `{"_meta":{},`+params("")+`}`))
+		check("stdio", p.ask(tt.method, `{"_meta":{},`+params("")+`}`))
 		for where, c := range map[string]*caller{"HTTP": legacy, "HTTP, stateless": modern} {
 			more := ""
 			if c == modern {
@@ -81,7 +79,7 @@ func TestStrictKeys(t *testing.T) {
 			}
 		}
 	}
-	for where, a := range map[string]answer{"number": p.request(900, "ping", `5`), "type": p.request(901, "tools/call", `{"name":{}}`), "list": p.request(902, "skills/list", `{"cursor":{}}`)} {
+	for where, a := range map[string]answer{"number": p.ask("ping", `5`), "type": p.ask("tools/call", `{"name":{}}`), "list": p.ask("skills/list", `{"cursor":{}}`)} {
 		if a.Error == nil || a.Error.Message != "params do not have the form this method takes" {
 			t.Errorf("%s: %+v", where, a.Error)
 		}
@@ -93,8 +91,8 @@ func TestInitializeVersions(t *testing.T) {
 	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
 	for asked, want := range map[string]string{"2025-11-25": "2025-11-25", "2025-06-18": "2025-06-18", "2025-03-26": "2025-11-25", "2024-11-05": "2025-11-25", "": "2025-11-25"} {
 		params := fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}`, asked)
-		over := serve(t, "--skills-root", tree(t, demoSkill())).request(1, "initialize", params)
-		_, http, err := (&caller{site: s}).send(t.Context(), `{"jsonrpc":"2.0","id":1,"method":"initialize","params":`+params+`}`)
+		over := serve(t, "--skills-root", tree(t, demoSkill())).ask("initialize", params)
+		_, http, err := s.as("").send(t.Context(), `{"jsonrpc":"2.0","id":1,"method":"initialize","params":`+params+`}`)
 		if part := fmt.Sprintf(`"protocolVersion":%q`, want); err != nil || !strings.Contains(string(over.Result), part) || !strings.Contains(string(http.Result), part) {
 			t.Errorf("initialize with %q = %s over stdio, %s %v over HTTP, want %s", asked, over.Result, http.Result, err, want)
 		}

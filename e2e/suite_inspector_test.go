@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -21,10 +19,7 @@ func TestSuiteInspector(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file := filepath.Join(t.TempDir(), "inspector.json")
-		if err := os.WriteFile(file, config, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		file := written(t, "inspector.json", string(config))
 		for _, era := range []string{"legacy", "modern"} {
 			for _, tt := range []struct{ call, want string }{
 				{"skills/list --verify --require-digests", `"csv-report"`},

@@ -41,7 +41,7 @@ func TestSuiteConformanceStandIns(t *testing.T) {
 	flags := []string{"--skills-root", "builtin=" + tree(t, skill), "--skill", "demo", "--allow-tool", "run_skill_script",
 		"--allow-skill-script", "demo:scripts/ok.sh", "--allow-skill-script", "demo:scripts/slow.sh"}
 	direct := append(slices.Clone(flags), "--prompt-slot-role", "direct-command")
-	needSandboxHTTP(t, serveHTTP(t, direct...).open(""))
+	needSandbox(t, serveHTTP(t, direct...).loaded(""))
 	for _, tt := range standInScenarios {
 		for _, scenario := range tt.scenarios {
 			t.Run(tt.revision+"/"+scenario, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestSuiteConformanceStandIns(t *testing.T) {
 					s := serveHTTP(t, map[bool][]string{true: flags, false: direct}[tt.asking]...)
 					handle := "" // what is preloaded is active in every session
 					if tt.revision == "2026-07-28" {
-						handle = handleIn(t, (&caller{site: s}).tool("load_skill", map[string]any{"name": "demo"}))
+						handle = handleIn(t, s.as("").tool("load_skill", map[string]any{"name": "demo"}))
 					}
 					p := stand(t, s, handle)
 					checks, exit, out := conformance(t, p.site, "--scenario", scenario, "--spec-version", tt.revision)

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,19 +17,16 @@ func TestTaskWaitsForApproval(t *testing.T) {
 	for _, transport := range []string{"stdio", "http"} {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
-			config := filepath.Join(t.TempDir(), "config.yaml")
-			if err := os.WriteFile(config, []byte("allow: [demo:scripts/ok.sh]\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			config := written(t, "config.yaml", "allow: [demo:scripts/ok.sh]\n")
 			flags := []string{"--config", config, "--skills-root", "builtin=" + tree(t, taskSkill()), "--allow-tool", "run_skill_script"}
 			state, next := t.TempDir(), 0
 			var p *process
 			var send tasker
 			if transport == "stdio" {
-				p = start(t, exec.Command(binary, append([]string{"serve", "--state", state}, flags...)...))
+				p = serve(t, append([]string{"--state", state}, flags...)...)
 				send = func(method, _, params string) answer {
 					next++
-					return p.request(next, method, params)
+					return p.ask(method, params)
 				}
 			} else {
 				s := serveHTTP(t, append(flags, "--auth-token-file", tokenFile(t, "alice"))...)
@@ -38,7 +34,7 @@ func TestTaskWaitsForApproval(t *testing.T) {
 				send = func(method, name, params string) answer {
 					status, a, err := http.StatusTooManyRequests, answer{}, error(nil)
 					for err == nil && status == http.StatusTooManyRequests {
-						status, a, err = (&caller{site: s, token: "alice-token"}).send(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params),
+						status, a, err = s.as("alice-token").send(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params),
 							"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", method, "Mcp-Name", name)
 					}
 					if err != nil {

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 )
@@ -72,15 +70,6 @@ func has(status string) func(taskView) bool {
 // unknown reports whether an answer is that of an id that never was.
 func unknown(a answer) bool { return a.Error != nil && a.Error.Code == -32602 }
 
-// skipSandbox skips, or fails where CI demands it, when no backend can isolate here.
-func skipSandbox(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("SKILLSD_REQUIRE_SANDBOX") != "" {
-		t.Fatalf("no sandbox backend works here: %s", why)
-	}
-	t.Skipf("missing capability: a sandbox backend that can isolate: %s", why)
-}
-
 func taskSkill() map[string]string {
 	skill := demoSkill()
 	skill["demo/scripts/slow.sh"] = "#!/bin/bash\necho page 1 of 2\nsleep 5\necho page 2 of 2\n"
@@ -100,11 +89,11 @@ func TestTasks(t *testing.T) {
 			var state, handle string
 			if transport == "stdio" {
 				state = t.TempDir()
-				p = start(t, exec.Command(binary, append([]string{"serve", "--state", state}, args...)...))
+				p = serve(t, append([]string{"--state", state}, args...)...)
 				next := 0
 				send = func(method, _, params string) answer {
 					next++
-					return p.request(next, method, params)
+					return p.ask(method, params)
 				}
 			} else {
 				s := serveHTTP(t, append(args, "--auth-token-file", tokenFile(t, "alice", "bob"))...)
@@ -114,7 +103,7 @@ func TestTasks(t *testing.T) {
 						// A principal has a rate, and until asks as often as it can.
 						status, a, err := http.StatusTooManyRequests, answer{}, error(nil)
 						for err == nil && status == http.StatusTooManyRequests {
-							status, a, err = (&caller{site: s, token: token}).send(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params),
+							status, a, err = s.as(token).send(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params),
 								"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", method, "Mcp-Name", name)
 						}
 						if err != nil {
@@ -180,14 +169,14 @@ func TestTasks(t *testing.T) {
 			} else if err := p.leave(); err != nil {
 				t.Error(err)
 			}
-			out, err := exec.Command(binary, "session", "show", "latest", "--state", state).CombinedOutput()
-			if err != nil || strings.Count(string(out), "canceled") < 2 {
-				t.Errorf("the record lacks the cancelled runs: %v\n%s", err, out)
+			out := skillsd(t, 0, "session", "show", "latest", "--state", state)
+			if strings.Count(out, "canceled") < 2 {
+				t.Errorf("the record lacks the cancelled runs%s", out)
 			}
 			if transport == "http" {
 				return
 			}
-			p = start(t, exec.Command(binary, append([]string{"serve", "--state", state}, args...)...))
+			p = serve(t, append([]string{"--state", state}, args...)...)
 			if !unknown(send("tasks/get", made.TaskID, fmt.Sprintf(`{"taskId":%q,"_meta":{%s}}`, made.TaskID, tasking))) {
 				t.Error("the server knows a task of an earlier process")
 			}
@@ -202,7 +191,7 @@ func TestTaskApproval(t *testing.T) {
 	next := 0
 	send := tasker(func(method, _, params string) answer {
 		next++
-		return p.request(next, method, params)
+		return p.ask(method, params)
 	})
 	send.tool(t, "load_skill", `{"name":"demo"}`, tasking)
 	const args = `{"skill":"demo","path":"scripts/slow.sh"}`

@@ -77,9 +77,7 @@ func play(t *testing.T, archive *txtar.Archive) string {
 		}
 		out.WriteString(normalise(t, p.receive()))
 	}
-	if err := p.leave(); err != nil {
-		t.Errorf("exit: %v", err)
-	}
+	p.end()
 	return out.String()
 }
 

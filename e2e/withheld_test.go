@@ -153,9 +153,7 @@ func TestSecretsInCalls(t *testing.T) {
 				"--search", "always", "--prompt-slot-role", "direct-command", "--metrics", "127.0.0.1:0"))
 			said := tellSecrets(t, sayings(), p.exchange, modern)
 			_, page := scrape(t, "GET", p.logged(metricsAddr), "/metrics", "")
-			if err := p.leave(); err != nil {
-				t.Errorf("exit: %v", err)
-			}
+			p.end()
 			if part := shows(page); part != "" {
 				t.Errorf("the metrics show %q", part)
 			}
@@ -210,10 +208,7 @@ func TestSecretsInCallsHTTP(t *testing.T) {
 // secretConfig is a configuration with a secret in a file.
 func secretConfig(t *testing.T) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(toldSecret), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := written(t, "token", toldSecret)
 	return configFile(t, fmt.Sprintf(`
 roots: [{dir: %q, tier: builtin}]
 allow_tools: [run_skill_script]

@@ -49,9 +49,7 @@ func startPool(t *testing.T, workers bool) *pool {
 	roots := []string{"--config", config, "--skills-root", "builtin=" + tree(t, skill)}
 	for _, script := range []string{"ok.sh", "out.sh", "count.sh"} {
 		allow := append([]string{"allow", "--yes", "--offer-tool", "demo:scripts/" + script, "--state", dir}, roots...)
-		if out, err := exec.Command(binary, allow...).CombinedOutput(); err != nil {
-			t.Fatalf("allow: %v\n%s", err, out)
-		}
+		skillsd(t, 0, allow...)
 	}
 	p.flags = []string{"--cluster", nats.URLs()[0]}
 	both := slices.Concat(roots, p.flags, []string{"--cluster-key", key, "--pool", "p", "--release", "observed"})
@@ -211,7 +209,7 @@ func TestWorkerRuns(t *testing.T) {
 	p.start("--node", "w1")
 	here := serveHTTP(t, append(p.worker[:4:4], "--release", "observed", "--prompt-slot-role", "direct-command",
 		"--workspace", p.workspace+":rw", "--auth-token-file", tokenFile(t, "alice"))...)
-	alone := &caller{site: here, token: "alice-token"}
+	alone := here.as("alice-token")
 	near := &pool{fronts: &fronts{handle: p.load(alone)}, t: t}
 	var results []string
 	for _, run := range []struct {

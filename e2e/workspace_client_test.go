@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -30,44 +29,27 @@ func TestWorkspaceOfAnyClient(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.Command(binary, "serve", "--log-format", "json", "--state", t.TempDir(), "--skills-root", root, "--allow-tool", "run_skill_script",
-				"--allow-skill-script", "demo:scripts/cat.sh", "--prompt-slot-role", "direct-command", "--workspace-from-client", "--release", "observed")
+			cmd, _ := serving(t, "--skills-root", root, "--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/cat.sh",
+				"--prompt-slot-role", "direct-command", "--workspace-from-client", "--release", "observed")
 			cmd.Dir, cmd.Env = tt.dir, append(os.Environ(), "HOME="+home, "CLAUDE_PROJECT_DIR=")
 			p := start(t, cmd)
-			capabilities := "{}"
+			var capabilities []string
 			if tt.root != "" {
-				capabilities = `{"roots":{}}`
+				capabilities = append(capabilities, `"roots":{}`)
 			}
-			p.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":` + capabilities + `,"clientInfo":{"name":"any","version":"1"}}}`)
-			p.receive()
-			p.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-			answer := func(id int, params string) (result toolResult) {
-				p.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":%s}`, id, params))
-				for {
-					var m struct {
-						ID     json.RawMessage
-						Method string
-						Result json.RawMessage
-					}
-					if err := json.Unmarshal([]byte(p.receive()), &m); err != nil {
-						t.Fatal(err)
-					}
-					if m.Method == "roots/list" {
-						uri := tt.root
-						if filepath.IsAbs(uri) {
-							uri = "file://" + uri
-						}
-						p.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"roots":[{"uri":%q}]}}`, m.ID, uri))
-					} else if string(m.ID) == fmt.Sprint(id) {
-						if err := json.Unmarshal(m.Result, &result); err != nil {
-							t.Fatal(err)
-						}
-						return result
-					}
+			p.reply = func(request answer) string {
+				uri := tt.root
+				if filepath.IsAbs(uri) {
+					uri = "file://" + uri
 				}
+				if request.Method != "roots/list" {
+					t.Errorf("asked with %s", request.Method)
+				}
+				return fmt.Sprintf(`"result":{"roots":[{"uri":%q}]}`, uri)
 			}
-			answer(2, `{"name":"load_skill","arguments":{"name":"demo"}}`)
-			text := answer(3, `{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/cat.sh"}}`).text()
+			p.initialize(capabilities...)
+			p.tool("load_skill", map[string]any{"name": "demo"})
+			text := p.script("cat.sh").text()
 			warned := strings.Contains(p.stderr.String(), "--workspace-from-client has no effect")
 			if tt.want != "" && !strings.Contains(text, tt.want) || tt.want == "" && strings.Contains(text, "in the ") || warned != (tt.dir == home || tt.dir == filepath.Dir(home)) {
 				t.Errorf("the run says %q, want %q; the log warned: %v", text, tt.want, warned)
@@ -92,24 +74,12 @@ func TestUndoOfClientRun(t *testing.T) {
 	if err := errors.Join(os.Chmod(filepath.Dir(file), 0o777), os.Chmod(file, 0o666)); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(binary, "serve", "--log-format", "json", "--state", state, "--skills-root", root,
+	cmd, _ := serving(t, "--state", state, "--skills-root", root,
 		"--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/write.sh", "--prompt-slot-role",
 		"direct-command", "--workspace-from-client", "--workspace", ":staged", "--release", "observed")
 	cmd.Dir = filepath.Join(home, "project")
 	cmd.Env = append(os.Environ(), "HOME="+home, "CLAUDE_PROJECT_DIR=")
-	p := start(t, cmd)
-	last := ""
-	for _, message := range []string{
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"any","version":"1"}}}`,
-		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"load_skill","arguments":{"name":"demo"}}}`,
-		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/write.sh"}}}`,
-	} {
-		p.send(message)
-		id := message[:len(`{"jsonrpc":"2.0","id":1`)]
-		for last = p.receive(); !strings.HasPrefix(last, id); {
-			last = p.receive()
-		}
-	}
+	last := start(t, cmd).loaded().script("write.sh").text()
 	if text, err := os.ReadFile(file); err != nil || string(text) != "changed\n" {
 		t.Fatalf("after the run: %q, %v\n%s", text, err, last)
 	}

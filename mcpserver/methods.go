@@ -84,7 +84,7 @@ func (s *Server) newTasks() *tasks.Store {
 			principal, _ := principalOf(ctx)
 			return principal.Name, firstText(meta[metaSession])
 		},
-		Places:   s.cfg.Places,
+		Holders:  s.cfg.Holders,
 		Withhold: func(raw json.RawMessage) json.RawMessage { return s.cfg.Sessions.Secrets().JSON(raw) },
 		Logger:   s.cfg.Logger,
 	})

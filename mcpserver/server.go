@@ -88,8 +88,8 @@ type Config struct {
 	// Last returns the snapshot of an earlier process, whose names and descriptions are shown until the first
 	// scan is done; nil without one. Optional.
 	Last func() *skills.Snapshot
-	// Places locates tasks if this is one of several servers, else nil.
-	Places tasks.Places
+	// Holders locates tasks if this is one of several servers, else nil.
+	Holders tasks.Holders
 	// Traces gets a span for each request, and Metrics its duration; both are optional.
 	Traces  trace.TracerProvider
 	Metrics metric.MeterProvider

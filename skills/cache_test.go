@@ -207,7 +207,7 @@ func TestCacheOfAnotherProgram(t *testing.T) {
 
 func mustOpen(t *testing.T, sk *Skill) tree {
 	t.Helper()
-	tree, err := sk.place.open()
+	tree, err := sk.location.open()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -201,10 +201,10 @@ func markOf(info fs.FileInfo) mark {
 // load and every run: a directory is listed again only if its mark changed, as it does when an entry is
 // created, removed or renamed.
 func (s *Skill) untouched(ctx context.Context, index *Index) bool {
-	if s.place.fsys != nil {
+	if s.location.fsys != nil {
 		return false
 	}
-	top, err := s.place.folder()
+	top, err := s.location.folder()
 	if err != nil {
 		return false
 	}
@@ -222,8 +222,8 @@ func (s *Skill) untouched(ctx context.Context, index *Index) bool {
 	return true
 }
 
-// folder opens the directory of a place without following links below the base.
-func (p place) folder() (fdFolder, error) {
+// folder opens the directory of a location without following links below the base.
+func (p location) folder() (fdFolder, error) {
 	if t, ok := p.openBeneath(); ok {
 		return t.(*fdTree).fdFolder, nil
 	}

@@ -23,7 +23,7 @@ func markOf(info fs.FileInfo) mark { return mark{size: info.Size(), mtime: info.
 // untouched returns false, since this system has no marks that vouch for bytes.
 func (s *Skill) untouched(context.Context, *Index) bool { return false }
 
-func (p place) openBeneath() (tree, bool) { return nil, false }
+func (p location) openBeneath() (tree, bool) { return nil, false }
 
 func (x *Index) listed(tree, time.Time, bool) *listedDirs { return nil }
 

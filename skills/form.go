@@ -140,7 +140,7 @@ func ValidateDir(ctx context.Context, dir string) []frontmatter.Violation {
 
 // Violations applies the strict rules to the current file of the skill.
 func (s *Skill) Violations(ctx context.Context) []frontmatter.Violation {
-	t, err := s.place.open()
+	t, err := s.location.open()
 	if err != nil {
 		return violated("V3", "allow this user to read it", "The directory cannot be read: %v", err)
 	}

@@ -92,7 +92,7 @@ func (s *Skill) Index(ctx context.Context) (*Index, error) {
 
 // index computes the index. Facts about unchanged files come from hint, which may be nil.
 func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
-	t, err := s.place.open()
+	t, err := s.location.open()
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 //
 // Errors: the sentinels of [Skill.Read] if the directory cannot be read; the error of ctx.
 func (s *Skill) Oversized(ctx context.Context) (bool, error) {
-	t, err := s.place.open()
+	t, err := s.location.open()
 	if err != nil {
 		return false, err
 	}

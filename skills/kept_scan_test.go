@@ -113,7 +113,7 @@ func compareScans(t *testing.T, want, got *Snapshot) {
 	}
 	of := func(s *Snapshot) facts { return facts{s.scanned, s.Diagnostics, s.dirs} }
 	if diff := cmp.Diff(of(want), of(got), cmp.AllowUnexported(Skill{}, mark{}),
-		cmpopts.IgnoreFields(Skill{}, "Root", "place", "opts", "state")); diff != "" {
+		cmpopts.IgnoreFields(Skill{}, "Root", "location", "opts", "state")); diff != "" {
 		t.Errorf("the scan finds something else (-want +got):\n%s", diff)
 	}
 }

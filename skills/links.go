@@ -77,8 +77,8 @@ func (s *scanner) followLink(ctx context.Context, l *link) error {
 
 // resolve returns the area behind a link, or nil if there is nothing to walk.
 func (s *scanner) resolve(l *link) (*area, folder, error) {
-	base := l.area.place.base
-	target, err := filepath.EvalSymlinks(filepath.Join(l.area.place.onDisk(), filepath.FromSlash(l.rel)))
+	base := l.area.location.base
+	target, err := filepath.EvalSymlinks(filepath.Join(l.area.location.onDisk(), filepath.FromSlash(l.rel)))
 	if err != nil || s.hasWalked(target) {
 		return nil, nil, err
 	}
@@ -107,7 +107,7 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &area{root: l.area.root, path: l.path, dir: l.dir, place: place{base: base, rel: rel},
+	return &area{root: l.area.root, path: l.path, dir: l.dir, location: location{base: base, rel: rel},
 		depth:  l.depth,
 		linked: true}, below, nil
 }

@@ -57,7 +57,7 @@ func Outlined(roots []Root, all []Outline, opts *ScanOptions) *Snapshot {
 			Lead: of.Lead,
 			Frontmatter: frontmatter.Fields{Name: of.Name, Description: of.Description,
 				WhenToUse: of.WhenToUse, Tags: of.Tags, UserInvocable: true},
-			place: place{fsys: noFiles{}, rel: of.Path}, opts: shown, state: newIndexState(nil),
+			location: location{fsys: noFiles{}, rel: of.Path}, opts: shown, state: newIndexState(nil),
 		})
 	}
 	return assemble(roots, found, nil, shown)

@@ -64,7 +64,7 @@ func (s *Skill) Read(ctx context.Context, path string, limit int64) (*Content, e
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	t, err := s.place.open()
+	t, err := s.location.open()
 	if err != nil {
 		return nil, fmt.Errorf("read %s of %s: %w", path, s.Path, err)
 	}
@@ -90,7 +90,7 @@ func (s *Skill) Verify(ctx context.Context) error {
 	if s.untouched(ctx, index) {
 		return nil
 	}
-	t, err := s.place.open()
+	t, err := s.location.open()
 	if err != nil {
 		return driftOf(err, &DriftError{Want: s.Digest, Path: s.File})
 	}
@@ -201,7 +201,7 @@ func (s *Skill) StageWith(
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.place.open()
+	t, err := s.location.open()
 	if err != nil {
 		return nil, driftOf(err, &DriftError{Want: s.Digest, Path: s.File})
 	}

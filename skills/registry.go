@@ -209,8 +209,8 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	fresh := &Skill{Path: sk.Path, Root: sk.Root, Dir: sk.Dir, File: sk.File, place: sk.place, opts: sk.opts,
-		state: newIndexState(sk.lastIndex())}
+	fresh := &Skill{Path: sk.Path, Root: sk.Root, Dir: sk.Dir, File: sk.File, location: sk.location,
+		opts: sk.opts, state: newIndexState(sk.lastIndex())}
 	data, m, err := fresh.readLinked(nil)
 	if err != nil {
 		return nil, fmt.Errorf("read %s again: %w", sk.Path, err)

@@ -135,8 +135,8 @@ func (s *scanner) once(ctx context.Context) error {
 func (s *scanner) dirs() []string {
 	var dirs []string
 	for _, w := range s.walks {
-		if w.area.place.fsys == nil {
-			dirs = append(dirs, w.area.place.onDisk())
+		if w.area.location.fsys == nil {
+			dirs = append(dirs, w.area.location.onDisk())
 		}
 	}
 	slices.Sort(dirs)
@@ -233,8 +233,8 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 	}
 	defer top.close()
 	if root.FS == nil {
-		owner := owners[a.place.base]
-		if owner != nil && owner != root || slices.Contains(s.walked, a.place.base) {
+		owner := owners[a.location.base]
+		if owner != nil && owner != root || slices.Contains(s.walked, a.location.base) {
 			return nil
 		}
 	}
@@ -243,7 +243,7 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 
 // openArea opens the directory or the file system of a root.
 func openArea(root *Root) (*area, folder, error) {
-	a := &area{root: root, path: root.Prefix, place: place{fsys: root.FS, rel: "."},
+	a := &area{root: root, path: root.Prefix, location: location{fsys: root.FS, rel: "."},
 		label: filepath.Base(root.Dir)}
 	if root.FS != nil {
 		a.label = cmp.Or(root.Name, a.label)
@@ -254,7 +254,7 @@ func openArea(root *Root) (*area, folder, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	a.place.base = base
+	a.location.base = base
 	// The label keeps the name that the operator gave, even if it is a link.
 	if absolute, err := filepath.Abs(root.Dir); err == nil {
 		a.label = filepath.Base(absolute)
@@ -281,8 +281,8 @@ func (s *scanner) walk(ctx context.Context, a *area, top folder) error {
 	old, changed := s.recall(a)
 	w := &walk{area: a, visits: make(map[string]*visit, len(old))}
 	s.walks = append(s.walks, w)
-	if a.place.fsys == nil {
-		s.walked = append(s.walked, a.place.onDisk())
+	if a.location.fsys == nil {
+		s.walked = append(s.walked, a.location.onDisk())
 	}
 	for depth, level := a.depth, []string{"."}; len(level) > 0; depth++ {
 		if depth > s.opts.MaxDepth {
@@ -355,7 +355,7 @@ func (s *scanner) earlier(root *Root, path string, linked bool) *walk {
 // recall returns the results of the previous scan for an area, and the changed paths relative to it.
 func (s *scanner) recall(a *area) (old map[string]*visit, changed []string) {
 	w := s.earlier(a.root, a.path, a.linked)
-	if w == nil || w.area.place.base != a.place.base || w.area.place.rel != a.place.rel {
+	if w == nil || w.area.location.base != a.location.base || w.area.location.rel != a.location.rel {
 		return nil, nil
 	}
 	old = w.visits
@@ -366,10 +366,10 @@ func (s *scanner) recall(a *area) (old map[string]*visit, changed []string) {
 	case len(s.changed) == 0:
 		return old, []string{"."}
 	// A changed source is scanned without changed paths.
-	case a.place.fsys != nil:
+	case a.location.fsys != nil:
 		return old, nil
 	}
-	top := a.place.onDisk()
+	top := a.location.onDisk()
 	for _, path := range s.changed {
 		if within(path, top) {
 			return old, []string{"."}

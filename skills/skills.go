@@ -61,11 +61,11 @@ type Skill struct {
 	Diagnostics  []Diagnostic
 	LastModified time.Time // of File
 
-	name  string
-	place place
-	mark  mark // of File
-	opts  *ScanOptions
-	state *indexState
+	name     string
+	location location
+	mark     mark // of File
+	opts     *ScanOptions
+	state    *indexState
 }
 
 // Name returns the label of the skill: the name in the frontmatter, or the name of the directory if that is

@@ -165,7 +165,7 @@ func (s *Snapshot) after(found []*Skill, scan []Diagnostic) *Snapshot {
 // isAt reports whether two skills are readings of the same file, at the same path of the catalogue.
 func (s *Skill) isAt(other *Skill) bool {
 	return s.Path == other.Path && s.Root == other.Root && s.File == other.File &&
-		s.place.rel == other.place.rel && s.place.base == other.place.base
+		s.location.rel == other.location.rel && s.location.base == other.location.base
 }
 
 // reservePaths denies the path of a broken skill to less trusted skills: if a skill of the operator is
@@ -217,12 +217,12 @@ func (s *Snapshot) wins(a, b *Skill) bool {
 func (s *Snapshot) distinct(found []*Skill) []*Skill {
 	best := make(map[string]*Skill, len(found))
 	for _, sk := range found {
-		key := sk.place.key(sk.Root)
+		key := sk.location.key(sk.Root)
 		if other := best[key]; other == nil || s.beats(sk, other) {
 			best[key] = sk
 		}
 	}
-	other := func(sk *Skill) bool { return best[sk.place.key(sk.Root)] != sk }
+	other := func(sk *Skill) bool { return best[sk.location.key(sk.Root)] != sk }
 	return slices.DeleteFunc(slices.Clone(found), other)
 }
 
@@ -307,8 +307,8 @@ func (s *Snapshot) Dirs() []string { return slices.Clone(s.dirs) }
 func (s *Snapshot) SkillFiles() []string {
 	files := make([]string, 0, len(s.scanned))
 	for _, sk := range s.scanned {
-		if sk.place.fsys == nil {
-			files = append(files, filepath.Join(sk.place.onDisk(), sk.File))
+		if sk.location.fsys == nil {
+			files = append(files, filepath.Join(sk.location.onDisk(), sk.File))
 		}
 	}
 	return files

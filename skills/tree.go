@@ -24,8 +24,8 @@ var (
 	ErrExhausted   = errors.New("too many files are open") // temporary; the file is sound
 )
 
-// place locates the directory of a skill.
-type place struct {
+// location locates the directory of a skill.
+type location struct {
 	base string // a directory of this machine, with links resolved; unused with fsys
 	fsys fs.FS
 	rel  string // slash-separated, below base or fsys, without links when found
@@ -35,20 +35,20 @@ type place struct {
 }
 
 // key identifies the directory: skills with equal keys are the same skill.
-func (p place) key(root *Root) string {
+func (p location) key(root *Root) string {
 	if p.fsys != nil {
 		return strings.Join([]string{root.Dir, root.Prefix, p.rel}, "\x00")
 	}
 	return p.onDisk()
 }
 
-// onDisk returns the path of the directory, for a place that is not in an fs.FS.
-func (p place) onDisk() string { return filepath.Join(p.base, filepath.FromSlash(p.rel)) }
+// onDisk returns the path of the directory, for a location that is not in an fs.FS.
+func (p location) onDisk() string { return filepath.Join(p.base, filepath.FromSlash(p.rel)) }
 
 // open opens the directory for reads below it. The caller closes the tree.
 //
 // Errors: the sentinels above.
-func (p place) open() (tree, error) {
+func (p location) open() (tree, error) {
 	if p.fsys != nil {
 		return openFS(p.fsys, p.rel)
 	}
@@ -76,7 +76,7 @@ func (p place) open() (tree, error) {
 
 // Gone reports whether the file of the skill no longer exists. A skill that cannot be accessed is not gone.
 func (s *Skill) Gone() bool {
-	t, err := s.place.open()
+	t, err := s.location.open()
 	if err != nil {
 		return errors.Is(cause(err), ErrNotFound)
 	}
@@ -85,12 +85,12 @@ func (s *Skill) Gone() bool {
 	return errors.Is(cause(err), ErrNotFound)
 }
 
-// follow returns the place of a skill whose skill file is a link to the skill file of another directory in
+// follow returns the location of a skill whose skill file is a link to the skill file of another directory in
 // base.
 //
 // Errors: ErrOutsideRoot also for a link to a file with another name: write access to one skill must not be
 // enough to have any file of the root served.
-func (p place) follow(name string) (place, error) {
+func (p location) follow(name string) (location, error) {
 	if p.fsys != nil || p.rel == "." {
 		return p, ErrOutsideRoot
 	}

@@ -20,9 +20,9 @@ type fdTree struct {
 	others bool      // an entry is neither a regular file nor a directory
 }
 
-// openBeneath opens the directory of a place with openat2. It reports false if that is not supported by the
-// kernel, or if there is a link in the path.
-func (p place) openBeneath() (tree, bool) {
+// openBeneath opens the directory of a location with openat2. It reports false if that is not supported by
+// the kernel, or if there is a link in the path.
+func (p location) openBeneath() (tree, bool) {
 	if p.skillFile != "" {
 		return nil, false
 	}
@@ -145,7 +145,7 @@ func (s *Skill) known(t tree) (x *Index, value string, untouched bool) {
 	if err != nil {
 		return nil, "", false
 	}
-	value, ok = s.opts.Cache.value(ofIndex, top.place())
+	value, ok = s.opts.Cache.value(ofIndex, top.identity())
 	if !ok || !strings.HasPrefix(value, s.subject()) {
 		return nil, "", false
 	}

@@ -44,7 +44,7 @@ func TestTreeBeneath(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer socket.Close()
-	p := place{base: filepath.Join(top, "base"), rel: "skill"}
+	p := location{base: filepath.Join(top, "base"), rel: "skill"}
 	quick, ok := p.openBeneath()
 	if !ok {
 		t.Skip("missing capability: openat2")

@@ -18,13 +18,13 @@ import (
 
 // area is a directory tree to walk: a root, or the target of a link.
 type area struct {
-	root   *Root
-	path   string // of the area in the catalogue
-	dir    string // of the area below Root.Dir
-	label  string // name of a root that is itself a skill; empty behind a link
-	place  place
-	depth  int
-	linked bool // the target of a link
+	root     *Root
+	path     string // of the area in the catalogue
+	dir      string // of the area below Root.Dir
+	label    string // name of a root that is itself a skill; empty behind a link
+	location location
+	depth    int
+	linked   bool // the target of a link
 }
 
 // visit is the result for one directory. Only the skills may change, when a [Registry] replaces them.
@@ -258,7 +258,7 @@ const maxKept = 64 << 20
 
 // load loads the skill file of a directory, or reuses earlier facts if its mark is unchanged.
 func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
-	at := v.area.place
+	at := v.area.location
 	at.rel = cmp.Or(join(at.rel, rel), ".")
 	var last *Index
 	var now mark
@@ -280,7 +280,7 @@ func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 		}
 	}
 	sk := &Skill{Path: path, Root: v.area.root, Dir: cmp.Or(join(v.area.dir, rel), "."), File: file.name,
-		place: at, opts: v.opts, state: newIndexState(last)}
+		location: at, opts: v.opts, state: newIndexState(last)}
 	value, known := v.opts.Cache.value(ofSkill, now)
 	known = known && strings.HasPrefix(value, sk.subject())
 	if known && v.kept.Load() <= maxKept && !v.opts.Cache.sampled() && sk.unpack(value, now) {
@@ -330,17 +330,17 @@ func (v *visitor) read(f *lazyFolder, file *entry, sk *Skill) (data []byte, m ma
 // readLinked reads a skill file that may be a link to a file of the skill, or to the skill file of another
 // directory of the root.
 func (s *Skill) readLinked(buf []byte) (data []byte, m mark, err error) {
-	for s.place.skillFile = ""; ; {
-		t, err := s.place.open()
+	for s.location.skillFile = ""; ; {
+		t, err := s.location.open()
 		if err != nil {
 			return nil, mark{}, err
 		}
 		data, m, err = readTree(t, s.File, MaxSkillFile, buf)
 		t.close()
-		if s.place.skillFile != "" || !errors.Is(err, ErrOutsideRoot) {
+		if s.location.skillFile != "" || !errors.Is(err, ErrOutsideRoot) {
 			return data, m, err
 		}
-		s.place, err = s.place.follow(s.File)
+		s.location, err = s.location.follow(s.File)
 		if err != nil {
 			return nil, mark{}, err
 		}

@@ -253,7 +253,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		err = facts.Print(o.app.out)
 	} else {
 		if !o.DryRun {
-			facts.Config, err = o.app.AllowPlace()
+			facts.Config, err = o.app.AllowPath()
 		}
 		if err == nil {
 			err = report.WriteJSON(o.app.out, facts)

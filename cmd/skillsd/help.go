@@ -308,8 +308,8 @@ func reflow(text string) string {
 
 // newManCmd returns the command that writes manual pages. cobra's generator is not used: its Markdown parser
 // fills tables before main, at every start of a server and of a script.
-func newManCmd(root *cobra.Command) *cobra.Command {
-	return &cobra.Command{
+func newManCmd(*app) *cobra.Command {
+	cmd := &cobra.Command{
 		Use:   "man DIR",
 		Short: "Write the manual pages of all commands into a directory",
 		Long: "Write the manual pages of all commands into a directory, which is made if it does not " +
@@ -317,13 +317,14 @@ func newManCmd(root *cobra.Command) *cobra.Command {
 		Hidden:      true,
 		Args:        cobra.ExactArgs(1),
 		Annotations: map[string]string{withoutConfig: "true"},
-		RunE: runE(func(_ context.Context, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return err
-			}
-			return writeMan(root, args[0])
-		}),
 	}
+	cmd.RunE = runE(func(_ context.Context, args []string) error {
+		if err := os.MkdirAll(args[0], 0o755); err != nil {
+			return err
+		}
+		return writeMan(cmd.Root(), args[0])
+	})
+	return cmd
 }
 
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,7 +90,43 @@ func TestServerBuildsItsCommand(t *testing.T) {
 			t.Errorf("exit code %d", code)
 		}
 	})
-	if own := testing.AllocsPerRun(3, func() { newServerCmd(quiet()) }); started > own+all/2 {
+	if own := testing.AllocsPerRun(3, func() { newRootCmd(quiet(), "serve") }); started > own+all/2 {
 		t.Errorf("serve --none allocates %.0f times; its command takes %.0f, all commands %.0f", started, own, all)
+	}
+}
+
+// A command line builds the command that it names, which is the same as among all commands.
+func TestCommandAlone(t *testing.T) {
+	quiet := func() *app {
+		return &app{Process: config.Process{Env: func(string) (string, bool) { return "", false }}}
+	}
+	all := newRootCmd(quiet())
+	for _, some := range commands() {
+		for name := range strings.FieldsSeq(some.names) {
+			alone := newRootCmd(quiet(), name, "--help")
+			if got := len(alone.Commands()); name != "man" && got > 4 {
+				t.Errorf("%s: %d commands are built", name, got)
+			}
+			var check func(path ...string)
+			check = func(path ...string) {
+				want, rest, err := all.Find(path)
+				got, gotRest, gotErr := alone.Find(path)
+				if err != nil || gotErr != nil || len(rest) > 0 || len(gotRest) > 0 {
+					t.Fatalf("%q: %v, %v", path, err, gotErr)
+				}
+				var help [2]string
+				for i, cmd := range []*cobra.Command{got, want} {
+					cmd.InitDefaultHelpFlag() // with the flags of the root, as before a run
+					help[i] = longText(cmd) + "\n" + cmd.UsageString()
+				}
+				if help[0] != help[1] {
+					t.Errorf("%q alone has the help\n%s\nwant\n%s", path, help[0], help[1])
+				}
+				for _, sub := range want.Commands() {
+					check(append(slices.Clone(path), sub.Name())...)
+				}
+			}
+			check(name)
+		}
 	}
 }

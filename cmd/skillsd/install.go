@@ -183,7 +183,7 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 	}
 	cfg.Trees, err = store.Open(state)
 	if err != nil {
-		return nil, exit.Place("state directory", "--state", err)
+		return nil, exit.Directory("state directory", "--state", err)
 	}
 	i, err := install.Open(ctx, cfg)
 	if err != nil {

@@ -81,17 +81,13 @@ func (a *app) notef(format string, args ...any) {
 
 // main runs one command line and returns the exit code.
 func (a *app) main(ctx context.Context, args []string) int {
-	build := newRootCmd
-	if len(args) > 0 && args[0] == "serve" {
-		build = newServerCmd
-	}
 	args, isPasted := pasted(args)
 	if isPasted {
 		a.notef("skillsd: note: the command is read as: %s",
 			report.Printable(report.ShellLine(append([]string{"skillsd"}, args...)...)))
 	}
 	a.args = args
-	root := build(a)
+	root := newRootCmd(a, args...)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	a.KeepScans()
@@ -179,30 +175,57 @@ func runE(run func(ctx context.Context, args []string) error) func(*cobra.Comman
 // groupE is the RunE of a command that only has subcommands.
 func groupE(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
-func newRootCmd(a *app) *cobra.Command {
+// commands are the names of the commands below the root, and what makes them.
+func commands() []namedCommands {
+	one := func(name string, make func(*app) *cobra.Command) namedCommands {
+		return namedCommands{name, func(a *app) []*cobra.Command { return []*cobra.Command{make(a)} }}
+	}
+	return []namedCommands{
+		one("serve", newServeCmd), one("worker", newWorkerCmd),
+		one("list", newListCmd), one("show", newShowCmd), one("search", newSearchCmd),
+		one("validate", newValidateCmd), one("prompt", newPromptCmd),
+		one("install", newInstallCmd), one("update", newUpdateCmd), one("verify", newVerifyCmd),
+		one("sync", newSyncCmd), one("accept", newAcceptCmd),
+		one("allow", newAllowCmd), one("disallow", newDisallowCmd), one("approve", newApproveCmd),
+		one("run", newRunCmd), one("undo", newUndoCmd), one("env", newEnvCmd),
+		one("session", newSessionCmd), one("page", newPageCmd), one("setup", newSetupCmd),
+		one("doctor", newDoctorCmd), one("config", newConfigCmd),
+		one("schema", newSchemaCmd), one("version", newVersionCmd), one("man", newManCmd),
+		{"remove enable disable rollback", newChangeCmds}, {"pack index publish", newPublishCmds},
+	}
+}
+
+type namedCommands struct {
+	names string // separated by spaces
+	make  func(*app) []*cobra.Command
+}
+
+// newRootCmd returns the root with the commands below it. If the command line starts with the name of one,
+// there is only that one, which takes a fraction of the time: a client waits for the start of a server. The
+// exceptions are commands that print what others have.
+func newRootCmd(a *app, line ...string) *cobra.Command {
 	cmd := newBareCmd(a)
-	cmd.AddCommand(
-		newServeCmd(a), newWorkerCmd(a),
-		newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a),
-		newInstallCmd(a), newUpdateCmd(a), newVerifyCmd(a), newSyncCmd(a), newAcceptCmd(a),
-		newAllowCmd(a), newDisallowCmd(a), newApproveCmd(a), newRunCmd(a), newUndoCmd(a), newEnvCmd(a),
-		newSessionCmd(a), newPageCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a),
-		newSchemaCmd(a), newVersionCmd(a), newManCmd(cmd),
-	)
-	cmd.AddCommand(newChangeCmds(a)...)
-	cmd.AddCommand(newPublishCmds(a)...)
-	a.setCompletion(cmd)
+	for _, some := range commands() {
+		if len(line) > 0 && line[0] != "man" && slices.Contains(strings.Fields(some.names), line[0]) {
+			cmd.AddCommand(some.make(a)...)
+		}
+	}
+	if cmd.HasSubCommands() {
+		cmd.CompletionOptions.DisableDefaultCmd = true
+	} else {
+		for _, some := range commands() {
+			cmd.AddCommand(some.make(a)...)
+		}
+		a.setCompletion(cmd)
+	}
 	documentOutputs(cmd)
-	explainUsage(cmd)
+	a.explainUsage(cmd)
 	return cmd
 }
 
-// newServerCmd is newRootCmd without the parts that a server does not need, because a client waits for it.
-func newServerCmd(a *app) *cobra.Command {
-	cmd := newBareCmd(a)
-	cmd.AddCommand(newServeCmd(a))
-	explainUsage(cmd)
-	return cmd
+// find returns the command that words name, as the root of all commands does, and the rest of the words.
+func (a *app) find(words []string) (*cobra.Command, []string, error) {
+	return newRootCmd(&app{Process: config.Process{Env: a.Env}}, words...).Find(words)
 }
 
 func newBareCmd(a *app) *cobra.Command {

@@ -160,7 +160,12 @@ func outputSchema(name string) (s *jsonschema.Schema, err error) {
 // documentOutputs adds the name of the schema to the help of each --json.
 func documentOutputs(root *cobra.Command) {
 	for _, o := range outputs() {
-		cmd, _, _ := root.Find(strings.Fields(o.command))
+		words := strings.Fields(o.command)
+		named := func(cmd *cobra.Command) bool { return cmd.Name() == words[0] }
+		if !slices.ContainsFunc(root.Commands(), named) {
+			continue // newRootCmd left it out
+		}
+		cmd, _, _ := root.Find(words)
 		if flag := cmd.Flags().Lookup("json"); flag != nil && !strings.Contains(flag.Usage, "schema") {
 			flag.Usage += fmt.Sprintf("; its form is that of skillsd schema %s", o.name())
 		}

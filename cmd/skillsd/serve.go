@@ -68,7 +68,7 @@ func newServeCmd(a *app) *cobra.Command {
 func (a *app) serveAgain() (*serve.Options, error) {
 	again := &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard,
 		Process: config.Process{Env: a.Env}}
-	root := newServerCmd(again)
+	root := newRootCmd(again, "serve")
 	cmd, rest, err := root.Find(a.args)
 	if err != nil {
 		return again.serving, err
@@ -190,7 +190,7 @@ func newPageCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return page.Serve(ctx, page.Options{Records: records, Place: dir, State: state,
+			return page.Serve(ctx, page.Options{Records: records, Directory: dir, State: state,
 				AskLife: session.AskLife, Printed: a.printed, Updates: updates, Codes: codes,
 				User: userName(),
 				Show: func(link string) {
@@ -234,7 +234,7 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 		if a.agentShell() != "" { // its model could log in, and approve its own calls
 			codes = nil
 		}
-		return page.Serve(ctx, page.Options{Records: source.Records, Place: source.Place,
+		return page.Serve(ctx, page.Options{Records: source.Records, Directory: source.Directory,
 			State: source.State, AskLife: session.AskLife, Codes: codes, User: userName(),
 			Printed: func(ctx context.Context, words ...string) ([]byte, error) {
 				if words[0] == "doctor" {
@@ -249,7 +249,7 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 
 // knownTo returns those flags that a command has.
 func (a *app) knownTo(words, flags []string) []string {
-	cmd, _, err := newRootCmd(&app{Process: config.Process{Env: a.Env}}).Find(words)
+	cmd, _, err := a.find(words)
 	return slices.DeleteFunc(slices.Clone(flags), func(flag string) bool {
 		name, _, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
 		return err != nil || cmd.Flags().Lookup(name) == nil

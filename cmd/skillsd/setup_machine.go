@@ -57,7 +57,7 @@ func (s *machineSetup) configure() (err error) {
 // open locks and reads the record of earlier setups.
 func (s *machineSetup) open(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(s.state, 0o700); err != nil {
-		return nil, exit.Place("state directory", "--state", err)
+		return nil, exit.Directory("state directory", "--state", err)
 	}
 	unlock, err = config.LockEdit(ctx, adopt.File(s.state))
 	if err != nil {

@@ -401,7 +401,7 @@ func (o *undoOptions) begin(ctx context.Context, run *undoable) (r *undoRecord, 
 	}
 	r.store, err = filestore.Open(dir, opts)
 	if err != nil {
-		return nil, exit.Place("artifact root", "--artifact-root", err)
+		return nil, exit.Directory("artifact root", "--artifact-root", err)
 	}
 	info := provenance.SessionInfo{Server: provenance.Server{Version: readBuild().Version}, Child: true,
 		ParentSession: run.session}

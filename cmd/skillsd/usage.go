@@ -26,16 +26,20 @@ const (
 
 // again adds the flags of this command that the skillsd commands in a text need.
 func (a *app) again(text string) string {
-	if a.ran == nil {
+	given := func(name string) bool {
+		flag := a.ran.Flag(name)
+		return flag != nil && flag.Changed
+	}
+	if a.ran == nil || !slices.ContainsFunc(strings.Fields(whereFlags+whatFlags), given) {
 		return text
 	}
 	return report.Again(text, func(words []string) (named int, more [][]string) {
-		next, rest, err := a.ran.Root().Find(words)
+		next, rest, err := a.find(words)
 		if err != nil || next.HasSubCommands() || isAlone(next) {
 			return 0, nil
 		}
 		names := whereFlags
-		if next == a.ran {
+		if next.CommandPath() == a.ran.CommandPath() {
 			names += whatFlags
 		}
 		for name := range strings.FieldsSeq(names) {
@@ -67,13 +71,13 @@ func (a *app) again(text string) string {
 
 // explainUsage makes cmd and the commands below it answer wrong arguments and flags with a sentence about the
 // mistake, and a hint at the intended argument.
-func explainUsage(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(flagError)
+func (a *app) explainUsage(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(a.flagError)
 	for _, sub := range cmd.Commands() {
 		if check := sub.Args; check != nil {
 			sub.Args = func(cmd *cobra.Command, args []string) error { return argsError(cmd, args, check) }
 		}
-		explainUsage(sub)
+		a.explainUsage(sub)
 	}
 }
 
@@ -156,7 +160,7 @@ func noCommand(cmd *cobra.Command, word string) error {
 }
 
 // flagError suggests the nearest flag for an unknown one, or names the commands that have it.
-func flagError(cmd *cobra.Command, err error) error {
+func (a *app) flagError(cmd *cobra.Command, err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || unknown.GetSpecifiedShortnames() != "" {
 		return err
@@ -167,12 +171,14 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	var own, others []string
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) { own = append(own, flag.Name) })
-	for _, other := range cmd.Root().Commands() {
-		if other.IsAvailableCommand() && other.LocalFlags().Lookup(name) != nil {
-			others = append(others, "`"+other.CommandPath()+"`")
+	hint := meant(name, "--", own)
+	if hint == "" || !cmd.HasParent() {
+		for _, other := range newRootCmd(&app{Process: config.Process{Env: a.Env}}).Commands() {
+			if other.IsAvailableCommand() && other.LocalFlags().Lookup(name) != nil {
+				others = append(others, "`"+other.CommandPath()+"`")
+			}
 		}
 	}
-	hint := meant(name, "--", own)
 	const serve = "`skillsd serve`"
 	switch {
 	case !cmd.HasParent() && slices.Contains(others, serve):

@@ -116,7 +116,7 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 			path := report.JoinPath(v.Dir, cmp.Or(p.File, v.File))
 			findings = append(findings, report.Finding{Path: path, Problem: p})
 			if !o.JSON && o.Format == formatText {
-				place := report.PlaceAt(path, p.Line)
+				place := report.Location(path, p.Line)
 				o.app.printf("%s\n", report.ProblemLine(place, p.Rule, p.Message, p.Fix))
 			}
 		}

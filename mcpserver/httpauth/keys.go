@@ -48,10 +48,10 @@ type keySource struct {
 	last    error     // its error
 }
 
-// newKeySource returns the keys at a URL or, if place is empty, at the URL in the issuer's discovery
-// document. Nothing is fetched yet. Any other place is a file.
-func newKeySource(issuer, place string, now func() time.Time) (*keySource, error) {
-	s := &keySource{issuer: issuer, url: place, now: now, client: &http.Client{
+// newKeySource returns the keys at a URL or, if address is empty, at the URL in the issuer's discovery
+// document. Nothing is fetched yet. Any other address is the path of a file.
+func newKeySource(issuer, address string, now func() time.Time) (*keySource, error) {
+	s := &keySource{issuer: issuer, url: address, now: now, client: &http.Client{
 		Timeout: fetchLimit,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if len(via) > 3 || !safeKeyURL(r.URL.String()) {
@@ -60,13 +60,13 @@ func newKeySource(issuer, place string, now func() time.Time) (*keySource, error
 			return nil
 		},
 	}}
-	if place != "" && !strings.Contains(place, "://") {
-		s.file = &file[[]jose.JSONWebKey]{path: place, most: maxKeySet, parse: parseKeys}
+	if address != "" && !strings.Contains(address, "://") {
+		s.file = &file[[]jose.JSONWebKey]{path: address, most: maxKeySet, parse: parseKeys}
 		_, err := s.file.current()
 		return s, err
 	}
-	if from := cmp.Or(place, issuer); !safeKeyURL(from) {
-		return nil, fmt.Errorf("keys at %q: not an https URL, nor http of a loopback host", from)
+	if address := cmp.Or(address, issuer); !safeKeyURL(address) {
+		return nil, fmt.Errorf("keys at %q: not an https URL, nor http of a loopback host", address)
 	}
 	return s, nil
 }
@@ -154,21 +154,21 @@ func (s *keySource) fetch(ctx context.Context, wait time.Duration) error {
 }
 
 func (s *keySource) download(ctx context.Context) ([]jose.JSONWebKey, error) {
-	place := s.url
-	if place == "" {
+	address := s.url
+	if address == "" {
 		found, err := s.discover(ctx)
 		if err != nil {
 			return nil, err
 		}
-		place = found.Keys
+		address = found.Keys
 	}
-	data, err := s.get(ctx, place)
+	data, err := s.get(ctx, address)
 	if err != nil {
 		return nil, err
 	}
 	keys, err := parseKeys(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", place, err)
+		return nil, fmt.Errorf("%s: %w", address, err)
 	}
 	return keys, nil
 }
@@ -183,7 +183,7 @@ type provider struct {
 }
 
 // discover returns the issuer's discovery document: the one of OpenID, or of RFC 8414. For an issuer without
-// a document it returns the customary place of keys.
+// a document it returns the customary address of keys.
 //
 // oauthex of the MCP SDK reads such documents for clients: it rejects issuers that do not announce PKCE,
 // which a server that only verifies tokens does not need.
@@ -235,8 +235,8 @@ func parseDiscovery(data []byte, issuer string) (document provider, err error) {
 var errAbsent = errors.New("not found")
 
 // get returns the document at a URL. Its errors name the URL.
-func (s *keySource) get(ctx context.Context, place string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, place, nil)
+func (s *keySource) get(ctx context.Context, address string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -249,13 +249,13 @@ func (s *keySource) get(ctx context.Context, place string) ([]byte, error) {
 	switch {
 	case response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusForbidden:
 		// Some file stores answer 403 for a missing file.
-		return nil, fmt.Errorf("%s answered %s: %w", place, response.Status, errAbsent)
+		return nil, fmt.Errorf("%s answered %s: %w", address, response.Status, errAbsent)
 	case response.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s answered %s", place, response.Status)
+		return nil, fmt.Errorf("%s answered %s", address, response.Status)
 	}
 	data, err := fsys.ReadAll(response.Body, maxKeySet)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", place, err)
+		return nil, fmt.Errorf("%s: %w", address, err)
 	}
 	return data, nil
 }

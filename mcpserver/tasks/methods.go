@@ -128,7 +128,7 @@ func (s *Store) method(do func(*Task, mcp.InputResponses) (*state, error)) wire.
 		defer s.mu.Unlock()
 		t := s.tasks[p.TaskID]
 		switch {
-		case t == nil && s.opts.Places != nil:
+		case t == nil && s.opts.Holders != nil:
 			s.mu.Unlock()
 			defer s.mu.Lock()
 			return s.elsewhere(ctx, r.Method, owner, p.TaskID)
@@ -154,7 +154,7 @@ func unknown() *wire.Error {
 // elsewhere forwards a method for a task of another server to that server. If that server is gone, the
 // outcome of the task is unknown.
 func (s *Store) elsewhere(ctx context.Context, method, owner, id string) (any, error) {
-	since, address, err := s.opts.Places.Find(ctx, placeOf(owner, id))
+	since, address, err := s.opts.Holders.Find(ctx, holderID(owner, id))
 	switch {
 	case err != nil:
 		s.opts.Logger.WarnContext(ctx, "the server of a task is not found", slog.String("err", err.Error()))

@@ -72,16 +72,16 @@ type Options struct {
 	Patience time.Duration
 	// Owner returns the principal of a request, and the session that it names, or "".
 	Owner func(ctx context.Context, meta map[string]any) (owner, session string)
-	// Places locates tasks among several servers; nil without other servers.
-	Places Places
+	// Holders locates tasks among several servers; nil without other servers.
+	Holders Holders
 	// Withhold redacts the JSON of an error before it is sent; nil sends it unchanged.
 	Withhold func(json.RawMessage) json.RawMessage
 	// Logger gets panics and the private text of errors; nil discards them.
 	Logger *slog.Logger
 }
 
-// Places locates things among several servers.
-type Places interface {
+// Holders locates things among several servers.
+type Holders interface {
 	// Put registers this server as the one with id, for the duration life.
 	Put(ctx context.Context, id string, life time.Duration) error
 	// Find returns the time since when a server has id, zero if none ever had, and the address of that
@@ -157,7 +157,7 @@ func (t *Task) Request(ctx context.Context) context.Context {
 	return t.request
 }
 
-// Here records that this server does the work, and none of the other servers in Places. Until then the call
+// Here records that this server does the work, and none of the other servers in Holders. Until then the call
 // does not become a task. It does nothing for a nil task.
 func (t *Task) Here() {
 	if t != nil {
@@ -207,7 +207,7 @@ func (s *Store) Call(ctx context.Context, request mcp.CallToolRequest, handle Ha
 	select {
 	case <-t.ended:
 	case <-ticker.C:
-		if s.place(ctx, t, ticker.C) && stop() {
+		if s.register(ctx, t, ticker.C) && stop() {
 			if answer := s.handOver(ctx, t); answer != nil {
 				return answer, nil
 			}
@@ -244,18 +244,18 @@ func (s *Store) begin(ctx context.Context, meta *mcp.Meta) *Task {
 	return t
 }
 
-// place waits until the work is on this server, and registers the task for other servers. It returns false if
-// the call is done, or the registration failed.
-func (s *Store) place(ctx context.Context, t *Task, again <-chan time.Time) bool {
+// register waits until the work is on this server, and registers the task for other servers. It returns
+// false if the call is done, or the registration failed.
+func (s *Store) register(ctx context.Context, t *Task, again <-chan time.Time) bool {
 	for {
 		s.mu.Lock()
 		here := t.here
 		s.mu.Unlock()
 		switch {
-		case s.opts.Places == nil:
+		case s.opts.Holders == nil:
 			return true
 		case here:
-			return s.opts.Places.Put(ctx, placeOf(t.owner, t.id), time.Until(t.created.Add(TTL))) == nil
+			return s.opts.Holders.Put(ctx, holderID(t.owner, t.id), time.Until(t.created.Add(TTL))) == nil
 		}
 		select {
 		case <-again:
@@ -265,8 +265,8 @@ func (s *Store) place(ctx context.Context, t *Task, again <-chan time.Time) bool
 	}
 }
 
-// placeOf returns the id of an owner's task in Places.
-func placeOf(owner, id string) string { return fmt.Sprintf("task %d %s%s", len(owner), owner, id) }
+// holderID returns the id of an owner's task in Holders.
+func holderID(owner, id string) string { return fmt.Sprintf("task %d %s%s", len(owner), owner, id) }
 
 // handOver turns a call into a task and returns its state, which is the answer; nil if the call is done.
 func (s *Store) handOver(ctx context.Context, t *Task) *state {

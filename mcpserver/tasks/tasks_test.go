@@ -144,7 +144,7 @@ func (*places) Find(context.Context, string) (time.Time, string, error) {
 
 // Other servers know of a task for as long as its own does, which would else say that it was lost. While they
 // cannot say who has one, the client is to ask again.
-func TestPlaces(t *testing.T) {
+func TestHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, of := newBench(t, func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			time.Sleep(10 * time.Second) // until another server has said that it does not have the session
@@ -152,7 +152,7 @@ func TestPlaces(t *testing.T) {
 			time.Sleep(time.Minute)
 			return mcp.NewToolResultText("done"), nil
 		}), new(places)
-		b.store.opts.Places = of
+		b.store.opts.Holders = of
 		begun := time.Now()
 		id := b.call(t).Result.TaskID
 		took := time.Since(begun)

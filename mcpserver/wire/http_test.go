@@ -297,15 +297,38 @@ func TestHTTPVerbs(t *testing.T) {
 	}
 }
 
+// A body of the limit is read, a byte more is not, with and without a length ahead.
 func TestHTTPBodyLimit(t *testing.T) {
-	p, _ := newHTTPPeer(t, func(o *HTTPOptions) { o.MaxBody = 1000 })
+	const limit = 1000
+	p, _ := newHTTPPeer(t, func(o *HTTPOptions) { o.MaxBody = limit })
 	session := p.open()
-	status, text := p.post(toolCall("1", "echo", `"text":"`+strings.Repeat("x", 2000)+`"`), "Mcp-Session-Id", session)
-	if status != 413 || !strings.Contains(text, "-32600") {
-		t.Errorf("long body = %d %s", status, text)
-	}
-	if status, _ := p.post(toolCall("1", "echo", ""), "Mcp-Session-Id", session); status != 200 {
-		t.Errorf("after that = %d", status)
+	text := toolCall("1", "echo", `"text":""`)
+	for _, tt := range []struct {
+		size, status int
+		want         string
+	}{
+		{limit, 200, `"result"`}, {limit + 1, 413, "-32600"}, {8 * limit, 413, "-32600"}, {limit, 200, `"result"`},
+	} {
+		for name, body := range map[string]func(io.Reader) io.Reader{
+			"with a length": func(r io.Reader) io.Reader { return r },
+			"chunked":       func(r io.Reader) io.Reader { return struct{ io.Reader }{r} },
+		} {
+			long := strings.Replace(text, `"text":"`, `"text":"`+strings.Repeat("x", tt.size-len(text)), 1)
+			r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+p.addr+"/mcp", body(strings.NewReader(long)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header = http.Header{"Content-Type": {"application/json"}, "Mcp-Session-Id": {session}}
+			response, err := p.client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := io.ReadAll(response.Body)
+			response.Body.Close()
+			if err != nil || response.StatusCode != tt.status || !strings.Contains(string(answer), tt.want) {
+				t.Errorf("%d bytes %s = %d %.200s %v", tt.size, name, response.StatusCode, answer, err)
+			}
+		}
 	}
 }
 

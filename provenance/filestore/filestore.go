@@ -166,7 +166,7 @@ func Open(dir string, opts *Options) (*Store, error) {
 		opts:     opts.withDefaults(),
 		sessions: make(map[string]func() (*session, error)),
 		viewing:  make(chan struct{}, maxWriting),
-		synced:   syncedTexts{places: make(chan struct{}, syncers), file: syncFile},
+		synced:   syncedTexts{tokens: make(chan struct{}, syncers), file: syncFile},
 	}
 	st.ledger.of = st.opts.Quota
 	st.reader.dir, st.reader.root, st.reader.own, st.reader.writing = dir, root, ownDir(root), st.held
@@ -406,7 +406,7 @@ func (st *Store) Claim(_ context.Context, session string) error {
 	if _, err := st.root.Lstat(session); err == nil {
 		return taken
 	}
-	place, err := makeUnbegun(st.root, session)
+	unbegun, err := makeUnbegun(st.root, session)
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return taken
@@ -415,7 +415,7 @@ func (st *Store) Claim(_ context.Context, session string) error {
 	}
 	// A process with an earlier claim may have recorded the first event since the check above.
 	if _, err := st.root.Lstat(session); err == nil {
-		_ = st.root.Remove(place)
+		_ = st.root.Remove(unbegun)
 		return taken
 	}
 	return nil

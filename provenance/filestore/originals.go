@@ -231,13 +231,13 @@ func (s *session) syncOriginals(dir *os.Root) error {
 	names := s.originals.unsynced
 	s.originals.unsynced = nil
 	errs := make([]error, len(names))
-	places := make(chan struct{}, syncers)
+	tokens := make(chan struct{}, syncers)
 	var wg sync.WaitGroup
 	for i, name := range names {
-		places <- struct{}{}
+		tokens <- struct{}{}
 		wg.Go(func() {
 			errs[i] = syncFile(dir, name)
-			<-places
+			<-tokens
 		})
 	}
 	wg.Wait()

@@ -41,7 +41,7 @@ type unsyncedTexts struct {
 // syncedTexts are files on stable storage to which many sessions may have links. The modification time
 // distinguishes a rewritten file.
 type syncedTexts struct {
-	places chan struct{} // holds a token for each sync in progress
+	tokens chan struct{} // holds a token for each sync in progress
 	file   func(dir *os.Root, name string) error
 
 	mu    sync.Mutex
@@ -105,8 +105,8 @@ func (s *session) syncText(dir *os.Root, name string) error {
 	if known {
 		return nil
 	}
-	t.places <- struct{}{}
-	defer func() { <-t.places }()
+	t.tokens <- struct{}{}
+	defer func() { <-t.tokens }()
 	if !t.isLost(name, info) {
 		err = t.file(dir, name)
 		if errors.Is(err, provenance.ErrNotFound) || errors.Is(err, fsys.ErrNotRegular) {

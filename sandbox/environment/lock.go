@@ -230,9 +230,9 @@ func (e *Locked) check(name string) error {
 
 // check returns why a package cannot be fetched and unpacked, or nil. seen holds the packages before it.
 func (p *Package) check(npm bool, seen map[string]bool) error {
-	name, place, algorithm, digits := distribution(), CanonicalName(p.Name), "sha256", 64
+	name, key, algorithm, digits := distribution(), CanonicalName(p.Name), "sha256", 64
 	if npm {
-		name, place, algorithm, digits = npmName(), p.Path, "sha512", 128
+		name, key, algorithm, digits = npmName(), p.Path, "sha512", 128
 	}
 	got, sum := p.Sum()
 	_, notHex := hex.DecodeString(sum)
@@ -241,7 +241,7 @@ func (p *Package) check(npm bool, seen map[string]bool) error {
 		return fmt.Errorf("%q is not the name of a package", p.Name)
 	case !packageVersion().MatchString(p.Version):
 		return fmt.Errorf("package %s: %q is not a version", p.Name, p.Version)
-	case seen[place]:
+	case seen[key]:
 		return fmt.Errorf("package %s is a duplicate", p.Name)
 	case got != algorithm || len(sum) != digits || notHex != nil || strings.ToLower(sum) != sum:
 		return fmt.Errorf("package %s has no %s", p.Name, algorithm)
@@ -250,7 +250,7 @@ func (p *Package) check(npm bool, seen map[string]bool) error {
 	case p.SHA256 != "" && p.SHA512 != "", !npm && (p.Path != "" || p.Bin != nil), npm && !nodePath(p.Path):
 		return fmt.Errorf("package %s is not of one kind", p.Name)
 	}
-	seen[place] = true
+	seen[key] = true
 	for _, program := range slices.Sorted(maps.Keys(p.Bin)) {
 		if archive.CheckName(program) != nil || archive.CheckName(path.Clean(p.Bin[program])) != nil {
 			return fmt.Errorf("package %s has a program outside of it", p.Name)

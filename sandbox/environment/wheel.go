@@ -57,7 +57,7 @@ func (b *Build) Wheel(name, version string, r io.ReaderAt, size int64) error {
 		if strings.HasSuffix(f.Name, "/") {
 			continue
 		}
-		at, executable, err := w.place(f.Name)
+		at, executable, err := w.target(f.Name)
 		if err != nil {
 			return err
 		}
@@ -161,8 +161,8 @@ func (w *wheel) headers(files *zip.Reader, name string) (map[string]string, erro
 	return values, nil
 }
 
-// place returns the path of a file in the environment, or "" if it is left out.
-func (w *wheel) place(name string) (at string, executable bool, err error) {
+// target returns the path of a file in the environment, or "" if it is left out.
+func (w *wheel) target(name string) (at string, executable bool, err error) {
 	if own, ok := strings.CutPrefix(name, w.info); ok {
 		switch own {
 		case "RECORD", "RECORD.jws", "RECORD.p7s", "INSTALLER", "REQUESTED", "direct_url.json":

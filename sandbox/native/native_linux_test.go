@@ -50,7 +50,7 @@ func sampled(*testing.T) sandbox.Runner { return native.New(&native.Options{NoCg
 
 // A run that is over before the helper could be let go has the outcome that ended it: nothing was
 // wrong with the sandbox.
-func TestEndedWhileStarting(t *testing.T) {
+func TestEndedAsItStarts(t *testing.T) {
 	sandboxtest.Need(t, "userns", "bash")
 	tree, err := os.Open(t.TempDir())
 	if err != nil {
@@ -66,7 +66,7 @@ func TestEndedWhileStarting(t *testing.T) {
 		}
 	}
 	for _, opts := range []*native.Options{nil, {NoCgroup: true}} {
-		for i := range 50 {
+		for i := range nightly.Size(20, 50) {
 			run(t.Context(), opts, time.Duration(i%10)*200*time.Microsecond+1, sandbox.TimedOut)
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Duration(i%10)*200*time.Microsecond, cancel)

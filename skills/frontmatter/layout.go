@@ -14,14 +14,14 @@ import (
 type layout struct {
 	lines []string // without line ends
 
-	last   place // of the last call of start
-	column int   // characters before last
+	last   position // of the last call of start
+	column int      // characters before last
 }
 
 // located is a scalar with its position.
 type located struct {
 	*yaml.Node
-	at place
+	at position
 }
 
 func newLayout(block string) *layout {
@@ -32,20 +32,20 @@ func newLayout(block string) *layout {
 	return l
 }
 
-// place is a position in a block.
-type place struct{ line, offset int } // from 0; the offset in bytes
+// position is a position in a block.
+type position struct{ line, offset int } // from 0; the offset in bytes
 
-func (p place) before(q place) bool {
+func (p position) before(q position) bool {
 	return p.line < q.line || p.line == q.line && p.offset < q.offset
 }
 
 // start returns the position of a node. The library counts columns in characters.
-func (l *layout) start(node *yaml.Node) place {
+func (l *layout) start(node *yaml.Node) position {
 	at := min(node.Line, len(l.lines)) - 1
 	// Nodes are queried in order: counting each column from the start of its line would take time quadratic
 	// in the length of the line.
 	if at != l.last.line || node.Column-1 < l.column {
-		l.last, l.column = place{line: at}, 0
+		l.last, l.column = position{line: at}, 0
 	}
 	for line := l.lines[at]; l.column < node.Column-1 && l.last.offset < len(line); l.column++ {
 		_, size := utf8.DecodeRuneInString(line[l.last.offset:])
@@ -63,9 +63,9 @@ func (l *layout) first(node *yaml.Node) byte {
 }
 
 // end returns the position after a quoted text or a flow collection that begins at a position.
-func (l *layout) end(from place) place {
+func (l *layout) end(from position) position {
 	depth, quote, last := 0, byte(0), byte(0)
-	for at := from; at.line < len(l.lines); at = (place{line: at.line + 1}) {
+	for at := from; at.line < len(l.lines); at = (position{line: at.line + 1}) {
 		line := l.lines[at.line]
 		for ; at.offset < len(line); at.offset++ {
 			c := line[at.offset]
@@ -92,11 +92,11 @@ func (l *layout) end(from place) place {
 				last = c
 			}
 			if depth == 0 && quote == 0 && last != 0 {
-				return place{at.line, at.offset + 1}
+				return position{at.line, at.offset + 1}
 			}
 		}
 	}
-	return place{line: len(l.lines)}
+	return position{line: len(l.lines)}
 }
 
 // unindented returns the first line of a quoted text or flow collection that is not indented deeper than the
@@ -126,10 +126,10 @@ func (l *layout) unindented(node *yaml.Node, within int) int {
 // for which separates returns false are ignored. The scalars must be in the order of the text. Lines are
 // numbered from 1.
 func (l *layout) strayTab(scalars []located, separates func(line string, at int) bool) int {
-	var quoted place // the end of the last quoted text
+	var quoted position // the end of the last quoted text
 	for n, line := range l.lines {
 		for at := 0; at < len(line); at++ {
-			here := place{n, at}
+			here := position{n, at}
 			tab := line[at] == '\t' || strings.HasPrefix(line[at:], markedTab)
 			if !tab || !separates(line, at) || here.before(quoted) {
 				continue

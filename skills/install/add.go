@@ -370,7 +370,7 @@ func (i *Installer) free(c candidate, from *fetched, chosen []candidate) error {
 			"choose another with --name", e.Name, e.Origin.Source, e.Origin.Path)
 	}
 	for _, tier := range skills.Tiers() {
-		if _, err := i.root.Lstat(placeOf(tier, c.name)); err == nil {
+		if _, err := i.root.Lstat(servedDir(tier, c.name)); err == nil {
 			return fmt.Errorf("%s exists and is not in the lock file; "+
 				"remove it, or choose another name with --name",
 				path.Join(installedDir, tier.String(), c.name))

@@ -170,9 +170,9 @@ func (a *address) split(at *url.URL, repository, view []string, end string) {
 	a.source, a.rest, a.repo, a.short = to.String(), rest, true, true
 }
 
-// place separates the ref from the directory in the rest of an address: the longest of the names in refs that
-// the rest begins with, or its first segment, such as a commit.
-func (a *address) place(refs []string) (ref, dir string) {
+// refAndDir separates the ref from the directory in the rest of an address: the longest of the names in refs
+// that the rest begins with, or its first segment, such as a commit.
+func (a *address) refAndDir(refs []string) (ref, dir string) {
 	length := 1
 	for _, name := range refs {
 		segments := strings.Split(name, "/")

@@ -70,7 +70,7 @@ func FuzzReadAddress(f *testing.F) {
 			t.Errorf("%q has the source %q", text, a.source)
 		}
 		if len(a.rest) > 0 {
-			a.place([]string{strings.Join(a.rest, "/"), "main"})
+			a.refAndDir([]string{strings.Join(a.rest, "/"), "main"})
 		}
 	})
 }

@@ -181,7 +181,7 @@ func (p *Plan) update(
 	p.elsewhere = append(p.elsewhere, files)
 	version, left, err := p.ready(ctx, from, files, e.Name, "")
 	if err != nil {
-		return Change{}, errors.Join(err, p.batch.Drop(p.placed(e.Name)))
+		return Change{}, errors.Join(err, p.batch.Drop(p.stagedDir(e.Name)))
 	}
 	version.Commit, version.Digest = from.origin.Commit, from.digestOf(to.Path)
 	version.Plugin = from.pluginFacts(to.Path, e.Plugin)
@@ -259,7 +259,7 @@ func (i *Installer) edit(names []string, change func(e *Entry) (*Entry, error)) 
 				if c.After == nil || !c.After.Served() {
 					continue
 				}
-				if err := p.placeStored(ctx, c.After); err != nil {
+				if err := p.stageStored(ctx, c.After); err != nil {
 					return fmt.Errorf("%s: %w", c.Name, err)
 				}
 			}

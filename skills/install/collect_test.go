@@ -116,7 +116,7 @@ func TestInspect(t *testing.T) {
 	e := i.Lock().Find("a")
 	m.damage(e.Tree)
 	i.Close()
-	place := placeOf(e.Tier, "")
+	place := servedDir(e.Tier, "")
 	write(t, m.state, map[string]string{workDir + "/" + journalName: "b\n", place + "stray/SKILL.md": "x"})
 	before := tree(t, m.state)
 	found, err := Inspect(t.Context(), cfg, patience)

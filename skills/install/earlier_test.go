@@ -97,7 +97,7 @@ func TestSyncEarlierLost(t *testing.T) {
 	i := m.open()
 	updateAll(t, i)
 	m.damage(i.Lock().Find("a").Previous.Tree)
-	if err := os.RemoveAll(filepath.Join(m.state, placeOf(i.Lock().Find("b").Tier, "b"))); err != nil {
+	if err := os.RemoveAll(filepath.Join(m.state, servedDir(i.Lock().Find("b").Tier, "b"))); err != nil {
 		t.Fatal(err)
 	}
 	did, err := synced(t.Context(), i, Sync{})
@@ -145,7 +145,7 @@ func TestSyncFromPlace(t *testing.T) {
 	}
 	verified(t, i)
 
-	place := filepath.Join(m.state, placeOf(i.Lock().Find("a").Tier, "a"), "SKILL.md")
+	place := filepath.Join(m.state, servedDir(i.Lock().Find("a").Tier, "a"), "SKILL.md")
 	m.damage(i.Lock().Find("a").Tree)
 	if err := errors.Join(os.Chmod(place, 0o600),
 		os.WriteFile(place, []byte(skillText("b")), 0o600)); err != nil {

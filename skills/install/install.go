@@ -238,7 +238,7 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 		return err
 	}
 	for _, tier := range skills.Tiers() {
-		if err := i.root.RemoveAll(placeOf(tier, name)); err != nil {
+		if err := i.root.RemoveAll(servedDir(tier, name)); err != nil {
 			return err
 		}
 	}
@@ -247,7 +247,7 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 		return nil
 	}
 	p, err := i.newPlan(func(p *Plan) error {
-		err := p.placeStored(ctx, entry)
+		err := p.stageStored(ctx, entry)
 		if err != nil {
 			return err
 		}
@@ -255,11 +255,11 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		err = i.root.MkdirAll(path.Dir(placeOf(entry.Tier, entry.Name)), 0o700)
+		err = i.root.MkdirAll(path.Dir(servedDir(entry.Tier, entry.Name)), 0o700)
 		if err != nil {
 			return err
 		}
-		return i.root.Rename(p.placed(entry.Name), placeOf(entry.Tier, entry.Name))
+		return i.root.Rename(p.stagedDir(entry.Name), servedDir(entry.Tier, entry.Name))
 	})
 	if err != nil {
 		return err
@@ -267,7 +267,7 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 	return p.Close()
 }
 
-// placeOf returns the served directory of a skill, relative to the state directory.
-func placeOf(tier skills.Tier, name string) string {
+// servedDir returns the served directory of a skill, relative to the state directory.
+func servedDir(tier skills.Tier, name string) string {
 	return installedDir + "/" + tier.String() + "/" + name
 }

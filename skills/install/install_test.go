@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/skillsd/skillsd/e2e/testtree"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store"
 )
@@ -134,20 +135,7 @@ func tree(t *testing.T, dir string) map[string]string {
 // write writes files below a directory and returns it.
 func write(t *testing.T, dir string, files map[string]string) string {
 	t.Helper()
-	for name, text := range files {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		mode := fs.FileMode(0o644)
-		if strings.HasSuffix(name, ".sh") {
-			mode = 0o755
-		}
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
+	return testtree.Executable(t, dir, files)
 }
 
 func skillText(name string) string {

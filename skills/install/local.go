@@ -37,22 +37,22 @@ func (directoryKind) resolve(given, ref string, _ bool) (Origin, bool, error) {
 	if given == "" {
 		return Origin{}, false, refuse(sources, "the source is empty")
 	}
-	place, err := filepath.Abs(given)
+	file, err := filepath.Abs(given)
 	if err != nil {
 		return Origin{}, false, err
 	}
-	info, err := os.Stat(place)
+	info, err := os.Stat(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return Origin{}, false, refuse(sources, "there is no %q", given)
 	case err != nil:
 		return Origin{}, false, err
 	case info.IsDir():
-		return Origin{Kind: KindDirectory, Source: place}, true, nil
-	case info.Mode().IsRegular() && isZip(place):
-		return Origin{Kind: KindZip, Source: place}, true, nil
-	case info.Mode().IsRegular() && archiveEnd(place) != "":
-		return Origin{Kind: KindTar, Source: place}, true, nil
+		return Origin{Kind: KindDirectory, Source: file}, true, nil
+	case info.Mode().IsRegular() && isZip(file):
+		return Origin{Kind: KindZip, Source: file}, true, nil
+	case info.Mode().IsRegular() && archiveEnd(file) != "":
+		return Origin{Kind: KindTar, Source: file}, true, nil
 	}
 	return Origin{}, false, nil
 }
@@ -192,8 +192,8 @@ func skillFiles(source fs.FS) iter.Seq[string] {
 }
 
 // zipRoot returns the root for the requested part of an archive.
-func (f *fetched) zipRoot(place string) (skills.Root, error) {
-	archive, release := source.NewZip(place), f.close
+func (f *fetched) zipRoot(file string) (skills.Root, error) {
+	archive, release := source.NewZip(file), f.close
 	f.close = func() error { return errors.Join(archive.Close(), release()) }
 	pinned, err := archive.Pin()
 	if err != nil {
@@ -207,7 +207,7 @@ func (f *fetched) zipRoot(place string) (skills.Root, error) {
 	if info, err := fs.Stat(part, "."); err != nil || !info.IsDir() {
 		return skills.Root{}, noDirectory(f.origin.Path, skillFiles(pinned))
 	}
-	return skills.Root{Dir: place, FS: part, Name: path.Base(path.Join(f.base, f.origin.Path))}, nil
+	return skills.Root{Dir: file, FS: part, Name: path.Base(path.Join(f.base, f.origin.Path))}, nil
 }
 
 // zipTree is all of an archive.

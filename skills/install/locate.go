@@ -82,7 +82,7 @@ func (p *Plan) separate(ctx context.Context, a *address, req *Request) error {
 	if err != nil {
 		return err
 	}
-	ref, dir := a.place(refs)
+	ref, dir := a.refAndDir(refs)
 	if !slices.Contains(refs, ref) && !commitID().MatchString(ref) {
 		return refuse("copy the address again: branches are renamed and deleted; "+
 			"a commit needs all of its digits", "%s has no branch and no tag %q", req.Source, clip(ref))

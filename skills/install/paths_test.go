@@ -92,7 +92,7 @@ func TestNestedTakenByUpdate(t *testing.T) {
 	if err := u.Apply(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if data, err := os.ReadFile(filepath.Join(m.state, placeOf(skills.TierThirdParty, "acme"),
+	if data, err := os.ReadFile(filepath.Join(m.state, servedDir(skills.TierThirdParty, "acme"),
 		"deploy/SKILL.md")); string(data) != "" || err != nil {
 		t.Errorf("installed %q, %v", data, err)
 	}

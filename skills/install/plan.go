@@ -220,7 +220,7 @@ func (p *Plan) check(ctx context.Context) (err error) {
 		err := p.checkChange(ctx, c, paths[c.Name])
 		if err != nil {
 			p.Refused = append(p.Refused, Refusal{c.Name, c.Before, c.After.Origin.Path, err.Error()})
-			failed = errors.Join(failed, p.batch.Drop(p.placed(c.Name)))
+			failed = errors.Join(failed, p.batch.Drop(p.stagedDir(c.Name)))
 		}
 		return err != nil
 	})
@@ -275,8 +275,8 @@ func (i *Installer) taken(ctx context.Context, before *Entry, paths []string) er
 		return nil
 	}
 	for _, at := range paths {
-		if place := i.cfg.Taken(at); place != "" && (before == nil || !i.serves(ctx, before, at)) {
-			return fmt.Errorf("the path %s is used by the skill in %s; choose another with --name", at, place)
+		if user := i.cfg.Taken(at); user != "" && (before == nil || !i.serves(ctx, before, at)) {
+			return fmt.Errorf("the path %s is used by the skill in %s; choose another with --name", at, user)
 		}
 	}
 	return nil
@@ -287,7 +287,7 @@ func (i *Installer) serves(ctx context.Context, e *Entry, at string) bool {
 	if at == e.Name || !e.Served() {
 		return at == e.Name
 	}
-	root := skills.Root{Dir: i.path(placeOf(e.Tier, e.Name)), Tier: e.Tier}
+	root := skills.Root{Dir: i.path(servedDir(e.Tier, e.Name)), Tier: e.Tier}
 	snapshot, err := skills.Scan(ctx, []skills.Root{root}, &skills.ScanOptions{StrictRoots: true})
 	return err == nil && slices.ContainsFunc(snapshot.Skills,
 		func(sk *skills.Skill) bool { return path.Join(e.Name, sk.Dir) == at })
@@ -372,7 +372,7 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 	// A group whose last skill is gone has no directory; Remove leaves one that is not empty.
 	for _, c := range p.Changes {
 		if c.Before != nil && strings.Contains(c.Before.Name, "/") {
-			_ = p.i.root.Remove(path.Dir(placeOf(c.Before.Tier, c.Before.Name)))
+			_ = p.i.root.Remove(path.Dir(servedDir(c.Before.Tier, c.Before.Name)))
 		}
 	}
 	if fsys.SyncDir(p.i.root, ".") == nil {
@@ -388,7 +388,7 @@ func (p *Plan) parents() (dirs []string) {
 	for _, c := range p.Changes {
 		for _, e := range []*Entry{c.Before, c.After} {
 			if e != nil && strings.Contains(e.Name, "/") {
-				dirs = append(dirs, path.Dir(placeOf(e.Tier, e.Name)))
+				dirs = append(dirs, path.Dir(servedDir(e.Tier, e.Name)))
 			}
 		}
 	}
@@ -412,7 +412,7 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 	}
 	was, is := "", ""
 	if c.Before != nil {
-		was = placeOf(c.Before.Tier, c.Before.Name)
+		was = servedDir(c.Before.Tier, c.Before.Name)
 	}
 	if c.After != nil {
 		// The directory is made even if nothing is served yet: scans of it then report skills that wait.
@@ -420,7 +420,7 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 			return err
 		}
 		if c.After.Served() {
-			is = placeOf(c.After.Tier, c.After.Name)
+			is = servedDir(c.After.Tier, c.After.Name)
 			if err := p.i.root.MkdirAll(path.Dir(is), 0o700); err != nil {
 				return err
 			}
@@ -428,7 +428,7 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 	}
 	if was != "" && was == is {
 		// A server that reads meanwhile sees either version, and never a missing directory.
-		swap := func() error { return exchange(p.i.path(p.placed(c.Name)), p.i.path(is)) }
+		swap := func() error { return exchange(p.i.path(p.stagedDir(c.Name)), p.i.path(is)) }
 		if swap() == nil {
 			*undo = append(*undo, swap)
 			return nil
@@ -451,7 +451,7 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 	if _, err := p.i.root.Lstat(is); err == nil {
 		return fmt.Errorf("%s is in the way", is)
 	}
-	return rename(p.placed(c.Name), is)
+	return rename(p.stagedDir(c.Name), is)
 }
 
 // notef adds a note for the user.
@@ -469,8 +469,8 @@ func (p *Plan) room(dir, name string) (string, error) {
 	return at, p.i.root.MkdirAll(path.Dir(at), 0o700)
 }
 
-// placed returns the staged directory of a skill, relative to the state directory.
-func (p *Plan) placed(name string) string { return p.dir + "/place/" + name }
+// stagedDir returns the staged directory of a skill, relative to the state directory.
+func (p *Plan) stagedDir(name string) string { return p.dir + "/place/" + name }
 
 // ready stores the contents of a skill and stages them under a name. own is a directory below the state
 // directory with the files of this skill alone, or ""; ready may move it. It returns diagnostics for files of
@@ -497,7 +497,7 @@ func (p *Plan) ready(
 	if len(c.more) > 0 {
 		own = ""
 	}
-	if err := p.place(ctx, name, tree, own); err != nil {
+	if err := p.stage(ctx, name, tree, own); err != nil {
 		return nil, nil, err
 	}
 	installedAt := time.Now().UTC().Truncate(time.Second)
@@ -520,34 +520,34 @@ func (p *Plan) store(ctx context.Context, from *fetched, c *contents) (*store.Tr
 	return c.stage(ctx, from, p.batch)
 }
 
-// place stages a stored tree under a name. It moves the directory own there if that has exactly these files.
-func (p *Plan) place(ctx context.Context, name string, tree *store.Tree, own string) error {
-	if err := p.i.before("place " + name); err != nil {
+// stage stages a stored tree under a name. It moves the directory own there if that has exactly these files.
+func (p *Plan) stage(ctx context.Context, name string, tree *store.Tree, own string) error {
+	if err := p.i.before("stage " + name); err != nil {
 		return err
 	}
 	if _, err := p.room("place", name); err != nil {
 		return err
 	}
 	if own != "" {
-		moved, err := p.batch.Take(ctx, tree, own, p.placed(name))
+		moved, err := p.batch.Take(ctx, tree, own, p.stagedDir(name))
 		if err != nil {
-			return fmt.Errorf("place %s: %w", name, err)
+			return fmt.Errorf("stage %s: %w", name, err)
 		}
 		if moved {
 			return nil
 		}
 	}
-	if err := p.batch.Copy(ctx, tree, p.placed(name)); err != nil {
-		return fmt.Errorf("place %s: %w", name, err)
+	if err := p.batch.Copy(ctx, tree, p.stagedDir(name)); err != nil {
+		return fmt.Errorf("stage %s: %w", name, err)
 	}
 	return nil
 }
 
-// placeStored stages the tree of an entry from the store.
-func (p *Plan) placeStored(ctx context.Context, e *Entry) error {
+// stageStored stages the tree of an entry from the store.
+func (p *Plan) stageStored(ctx context.Context, e *Entry) error {
 	tree, err := p.i.cfg.Trees.Tree(ctx, e.Tree)
 	if err != nil {
 		return err
 	}
-	return p.place(ctx, e.Name, tree, "")
+	return p.stage(ctx, e.Name, tree, "")
 }

@@ -162,12 +162,12 @@ func (p *Plan) obtain(ctx context.Context, s Sync, at *sources, c *Change) error
 	}
 	// The served copy on this machine is the cheapest source.
 	if here := c.Before; here != nil && here.Served() && here.Tree == c.After.Tree {
-		place := p.i.path(placeOf(here.Tier, here.Name))
-		origins = slices.Insert(origins, 0, Origin{Kind: KindDirectory, Source: place, Path: "."})
+		served := p.i.path(servedDir(here.Tier, here.Name))
+		origins = slices.Insert(origins, 0, Origin{Kind: KindDirectory, Source: served, Path: "."})
 	}
 	tree, err := at.tree(ctx, c.After.Tree, origins...)
 	if err == nil {
-		err = p.place(ctx, c.Name, tree, "")
+		err = p.stage(ctx, c.Name, tree, "")
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)

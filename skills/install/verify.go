@@ -79,7 +79,7 @@ func (i *Installer) Verify(ctx context.Context) (problems []Problem, done int, e
 // verifyEntry compares the served and stored files of a skill with its entry. Problems of the earlier version
 // come last.
 func (i *Installer) verifyEntry(ctx context.Context, e *Entry) ([]Problem, error) {
-	found, err := i.verifyPlaced(ctx, e)
+	found, err := i.verifyServed(ctx, e)
 	found = append(found, i.verifyStored(ctx, e.Name, e.Tree, ProblemContent)...)
 	if e.Previous != nil {
 		found = append(found, i.verifyStored(ctx, e.Name, e.Previous.Tree, ProblemEarlier)...)
@@ -114,14 +114,14 @@ func (i *Installer) verifyStored(
 	return []Problem{p}
 }
 
-// verifyPlaced compares the served directory of a skill with its entry.
-func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, error) {
+// verifyServed compares the served directory of a skill with its entry.
+func (i *Installer) verifyServed(ctx context.Context, e *Entry) ([]Problem, error) {
 	var problems []Problem
 	add := func(path, what string) {
 		problems = append(problems, Problem{Name: e.Name, Path: path, What: what, Kind: ProblemContent})
 	}
-	place := placeOf(e.Tier, e.Name)
-	info, err := i.root.Lstat(place)
+	dir := servedDir(e.Tier, e.Name)
+	info, err := i.root.Lstat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if e.Served() {
@@ -141,7 +141,7 @@ func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, erro
 		add("", "is not a directory")
 		return problems, nil
 	}
-	root, err := i.root.OpenRoot(place)
+	root, err := i.root.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -55,21 +55,21 @@ func (t Trust) Admit(source string, signed func(signer string) bool) (skills.Tie
 
 // begins reports whether one of several prefixes matches a source, with both normalized and folded.
 func begins(source string, beginnings []string, fold func(string) string) bool {
-	source = fold(place(source))
+	source = fold(normalized(source))
 	return slices.ContainsFunc(beginnings, func(beginning string) bool {
 		if beginning == "" {
 			return false
 		}
-		beginning = strings.TrimSuffix(fold(place(beginning)), ".git")
+		beginning = strings.TrimSuffix(fold(normalized(beginning)), ".git")
 		rest, ok := strings.CutPrefix(source, beginning)
 		rest = strings.TrimPrefix(rest, ".git")
 		return ok && (rest == "" || rest[0] == '/')
 	})
 }
 
-// place normalizes a source, so that spellings of the same location are equal: host and path of a URL or of
-// git's USER@HOST:PATH, or the path of a directory.
-func place(source string) string {
+// normalized returns a source in a form in which spellings of the same location are equal: host and path of
+// a URL or of git's USER@HOST:PATH, or the path of a directory.
+func normalized(source string) string {
 	u, err := url.Parse(source)
 	user, rest, isGit := strings.Cut(source, "@")
 	host, dir, isHost := strings.Cut(rest, ":")

@@ -12,7 +12,7 @@ import (
 )
 
 // The searched fields of a skill. The instructions are a list of their own, since their many words would cost
-// the others places.
+// the others ranks.
 const (
 	fieldName = iota
 	fieldPath
@@ -89,7 +89,7 @@ func New(all []*skills.Skill) *Index {
 
 // builder collects the terms of a list.
 type builder struct {
-	places  map[string]int // of terms in found
+	ids     map[string]int // of terms in found
 	found   [][]counted    // in the order of skills
 	lengths [][fields]float32
 
@@ -100,11 +100,11 @@ type builder struct {
 }
 
 // occurrence is a term in a field of one skill: from the low end 8 bits of half words, 8 of the field, and
-// the place of the term in found. As a number it is sorted fast.
+// the id of the term in found. As a number it is sorted fast.
 type occurrence uint64
 
 func newBuilder(n int) *builder {
-	return &builder{places: map[string]int{}, lengths: make([][fields]float32, n)}
+	return &builder{ids: map[string]int{}, lengths: make([][fields]float32, n)}
 }
 
 // add adds a field of a skill. The last field of a skill is followed by end.
@@ -123,20 +123,20 @@ func (b *builder) add(doc, field int, text string) {
 
 // count notes n half words of a term.
 func (b *builder) count(doc int, term string, field int, n uint8) {
-	place, known := b.places[term]
-	if !known || b.last[place] != int32(doc+1) {
+	id, known := b.ids[term]
+	if !known || b.last[id] != int32(doc+1) {
 		b.different++
 		if b.different > maxOfSkill {
 			return
 		}
 	}
 	if !known {
-		place = len(b.found)
-		b.places[strings.Clone(term)] = place // does not keep the longer text alive
+		id = len(b.found)
+		b.ids[strings.Clone(term)] = id // does not keep the longer text alive
 		b.found, b.last = append(b.found, nil), append(b.last, 0)
 	}
-	b.last[place] = int32(doc + 1)
-	b.seen = append(b.seen, occurrence(place)<<16|occurrence(field)<<8|occurrence(n))
+	b.last[id] = int32(doc + 1)
+	b.seen = append(b.seen, occurrence(id)<<16|occurrence(field)<<8|occurrence(n))
 }
 
 // end adds what was noted of a skill to the terms. Skills are added in their order. Sorting first touches
@@ -146,26 +146,26 @@ func (b *builder) end(doc int) {
 	b.seen, b.different = seen[:0], 0
 	slices.Sort(seen)
 	for len(seen) > 0 {
-		place, n := seen[0]>>16, 0
+		id, n := seen[0]>>16, 0
 		c := counted{doc: uint32(doc)}
-		for ; n < len(seen) && seen[n]>>16 == place; n++ {
+		for ; n < len(seen) && seen[n]>>16 == id; n++ {
 			field, half := uint8(seen[n]>>8), uint8(seen[n])
 			if c.in[field] <= 255-half {
 				c.in[field] += half
 			}
 		}
-		b.found[place] = append(b.found[place], c)
+		b.found[id] = append(b.found[id], c)
 		seen = seen[n:]
 	}
 }
 
 // list returns the list of everything that was added.
 func (b *builder) list() list {
-	l := list{terms: slices.Sorted(maps.Keys(b.places))}
+	l := list{terms: slices.Sorted(maps.Keys(b.ids))}
 	l.postings = make([][]posting, len(l.terms))
 	mean := meanLengths(b.lengths)
 	for i, term := range l.terms {
-		of := b.found[b.places[term]]
+		of := b.found[b.ids[term]]
 		l.postings[i] = make([]posting, len(of))
 		for n, c := range of {
 			l.postings[i][n] = posting{c.doc, weight(&c.in, &b.lengths[c.doc], &mean)}

@@ -60,7 +60,7 @@ type Scores struct {
 // Answer is the rank of the first correct answer to a question, from 1; 0 if not among MaxPage hits.
 type Answer struct {
 	Question
-	Place int `json:"place"` // by Search
+	Rank  int `json:"place"` // by Search
 	Plain int `json:"plainBM25"`
 }
 
@@ -82,10 +82,10 @@ func (x *Index) Evaluate(questions []Question) (*Evaluation, error) {
 			return nil, fmt.Errorf("%q: %w", q.Query, err)
 		}
 		a := Answer{Question: q}
-		a.Place = 1 + slices.IndexFunc(found.Hits, func(h Hit) bool { return right(h.Skill) })
+		a.Rank = 1 + slices.IndexFunc(found.Hits, func(h Hit) bool { return right(h.Skill) })
 		a.Plain = 1 + slices.IndexFunc(floor.search(q.Query),
 			func(doc int) bool { return right(x.skills[doc]) })
-		e.Search.add(a.Place, len(questions))
+		e.Search.add(a.Rank, len(questions))
 		e.Plain.add(a.Plain, len(questions))
 		e.Answers = append(e.Answers, a)
 	}

@@ -51,7 +51,7 @@ func TestEvaluate(t *testing.T) {
 	if e.Search.At1 < 11 || e.Search.At5 < 15 || e.Search.MRR < e.Plain.MRR || e.Search.At5 < e.Plain.At5 {
 		t.Errorf("%+v, plain BM25 %+v", e.Search, e.Plain)
 		for _, a := range e.Answers {
-			t.Logf("%d (%d) %s", a.Place, a.Plain, a.Query)
+			t.Logf("%d (%d) %s", a.Rank, a.Plain, a.Query)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 )
@@ -184,14 +185,17 @@ func Named(name string) *Client {
 }
 
 // WithSkills returns the names of the clients that load skills themselves.
-func WithSkills() (names []string) {
+func WithSkills() []string { return withSkills() }
+
+// withSkills is computed once, because several tables of options name the clients in each start.
+var withSkills = sync.OnceValue(func() (names []string) {
 	for _, client := range All() {
 		if len(client.skills) > 0 {
 			names = append(names, client.Name)
 		}
 	}
 	return names
-}
+})
 
 // Found reports whether the client is on this machine: its program is in PATH or, if that is not needed to
 // connect it, its file exists. Clients whose entry must be pasted, and tools for developers of servers, are

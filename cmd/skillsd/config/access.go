@@ -133,13 +133,13 @@ func readIdentity(flag, issuer, identity string) (signed.Signer, error) {
 }
 
 // checkToken accepts a token that is valid in a header and in the answer of a credential helper.
-func checkToken(place, token string) (string, error) {
+func checkToken(name, token string) (string, error) {
 	odd := func(r rune) bool { return r > unicode.MaxASCII || unicode.IsSpace(r) || unicode.IsControl(r) }
 	if token == "" {
-		return "", errors.New(place + " is not set, or empty")
+		return "", errors.New(name + " is not set, or empty")
 	}
 	if strings.ContainsFunc(token, odd) {
-		return "", errors.New(place + " has white space or characters that are not valid in a token")
+		return "", errors.New(name + " has white space or characters that are not valid in a token")
 	}
 	return token, nil
 }

@@ -1,12 +1,12 @@
 package config
 
 import (
+	"encoding/csv"
 	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/spf13/pflag"
 
@@ -23,12 +23,7 @@ func (o *Options) Register(flags *pflag.FlagSet) {
 func (p *Process) Register(flags *pflag.FlagSet) {
 	flags.StringVar(&p.File, "config", "", "configuration `FILE` (default "+
 		"$XDG_CONFIG_HOME/skillsd/config.yaml, else ~/.config/skillsd/config.yaml)")
-	for _, option := range Table() {
-		if to := map[string]*string{"state": &p.State, "artifacts": &p.Artifacts}[option.Key]; to != nil {
-			option.Value = to
-			register(flags, []Option{option})
-		}
-	}
+	register(flags, placesTable(&p.State, &p.Artifacts))
 }
 
 // register adds the flags of options, with their values as the defaults.
@@ -45,7 +40,8 @@ func register(flags *pflag.FlagSet, options []Option) {
 			byDefault, _ := strconv.ParseFloat(option.Default, 64)
 			flags.Float64Var(p, option.Flag, byDefault, option.Help)
 		case *[]string:
-			flags.StringArrayVar(p, option.Flag, nil, option.Help)
+			*p = nil
+			flags.Var(&listFlag{values: p}, option.Flag, option.Help)
 		default:
 			if size, ok := p.(*Size); ok && option.Part == "" {
 				*size, _ = parseSize(option.Default)
@@ -67,6 +63,47 @@ func register(flags *pflag.FlagSet, options []Option) {
 		flags.Var(flag, name, flagHelp[name])
 	}
 }
+
+// listFlag is the value of a flag that may be repeated. It differs from pflag's string array in that an empty
+// list costs no 4 KiB for a writer of CSV; a start registers dozens of them.
+type listFlag struct {
+	values *[]string
+	given  bool // the values are no longer the defaults
+}
+
+// Type is the name by which pflag recognizes a list.
+func (f *listFlag) Type() string { return "stringArray" }
+
+func (f *listFlag) Set(value string) error {
+	if !f.given {
+		*f.values = nil
+	}
+	f.given = true
+	return f.Append(value)
+}
+
+func (f *listFlag) String() string {
+	if len(*f.values) == 0 {
+		return "[]"
+	}
+	var text strings.Builder
+	w := csv.NewWriter(&text)
+	_ = w.Write(*f.values) // a strings.Builder takes all
+	w.Flush()
+	return "[" + strings.TrimSuffix(text.String(), "\n") + "]"
+}
+
+func (f *listFlag) Append(value string) error {
+	*f.values = append(*f.values, value)
+	return nil
+}
+
+func (f *listFlag) Replace(values []string) error {
+	*f.values = slices.Clone(values)
+	return nil
+}
+
+func (f *listFlag) GetSlice() []string { return slices.Clone(*f.values) }
 
 // Kind says where the value of an option came from.
 type Kind string
@@ -90,23 +127,13 @@ type Origin struct {
 
 // OriginOf returns the origin of the value of a flag.
 func (c *Configuration) OriginOf(flag string) Origin {
-	for _, key := range keysOf()[flag] {
+	for _, key := range c.keys[flag] {
 		if at, ok := c.Origins[key]; ok {
 			return at
 		}
 	}
 	return Origin{Kind: FromDefault, Text: "default"}
 }
-
-// keysOf returns, for each flag, the keys of the options that it sets. It is computed once, because a start
-// looks up many flags.
-var keysOf = sync.OnceValue(func() map[string][]string {
-	keys := map[string][]string{}
-	for _, option := range Table() {
-		keys[option.Flag] = append(keys[option.Flag], option.Key)
-	}
-	return keys
-})
 
 var flagName = pattern.New(`--[a-z][a-z-]*[a-z]`)
 
@@ -152,7 +179,7 @@ func (f Flags) Lookup(option *Option) *pflag.Flag {
 
 // Configure sets the flags that were not given from the environment and the file.
 func (c *Configuration) Configure(flags Flags, env func(string) (string, bool)) error {
-	c.Origins = map[string]Origin{}
+	c.Origins, c.keys = map[string]Origin{}, map[string][]string{}
 	for _, option := range c.Keys.Table() {
 		if option.Key == "" {
 			continue
@@ -162,6 +189,7 @@ func (c *Configuration) Configure(flags Flags, env func(string) (string, bool)) 
 			return &exit.Error{Code: exit.Usage, Err: fmt.Errorf("%s: %w", at.Text, err), Flag: option.Flag}
 		}
 		c.Origins[option.Key] = at
+		c.keys[option.Flag] = append(c.keys[option.Flag], option.Key)
 	}
 	// --no-watch has no key of its own; it is recorded as a value of watch.
 	if no := flags.Own.Lookup("no-watch"); no != nil && no.Changed && no.Value.String() == "true" {
@@ -175,9 +203,9 @@ func (c *Configuration) Configure(flags Flags, env func(string) (string, bool)) 
 func (c *Configuration) set(option *Option, flag *pflag.Flag,
 	env func(string) (string, bool)) (Origin, error) {
 	at := Origin{Kind: FromDefault, Text: "default", Key: option.Key}
-	place, inFile := c.places[option.Key]
+	position, inFile := c.positions[option.Key]
 	if inFile {
-		at.Kind, at.Text = FromFile, c.File+":"+strconv.Itoa(place.Line)
+		at.Kind, at.Text = FromFile, c.File+":"+strconv.Itoa(position.Line)
 	}
 	if flag == nil {
 		return at, nil

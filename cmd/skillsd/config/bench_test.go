@@ -20,11 +20,11 @@ func BenchmarkLoadConfig(b *testing.B) {
 			b.ReportAllocs()
 			env := func(string) (string, bool) { return "", false }
 			for b.Loop() {
-				keys, places, problems := decode([]byte(text), pathOf("/", "/"))
+				keys, positions, problems := decode([]byte(text), pathOf("/", "/"))
 				if len(problems) > 0 {
 					b.Fatal(problems[0].Text)
 				}
-				cfg, none := Configuration{File: "F", Keys: keys, places: places},
+				cfg, none := Configuration{File: "F", Keys: keys, positions: positions},
 					pflag.NewFlagSet("", pflag.ContinueOnError)
 				if err := cfg.Configure(Flags{All: none, Own: none}, env); err != nil {
 					b.Fatal(err)

@@ -19,9 +19,9 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// refuse reports a problem at the place of a key.
+// refuse reports a problem at the position of a key.
 func (d *decoder) refuse(key, format string, args ...any) {
-	d.problems = append(d.problems, Problem{At: d.places[key],
+	d.problems = append(d.problems, Problem{At: d.positions[key],
 		Text: key + ": " + fmt.Sprintf(format, args...)})
 }
 
@@ -123,7 +123,7 @@ func (d *decoder) checkAllow(o *Options) {
 	}
 }
 
-// entryReason returns the reason and the script of an entry; its place is added by the caller.
+// entryReason returns the reason and the script of an entry; its position is added by the caller.
 func entryReason(err error) string {
 	if wrong, ok := errors.AsType[*policy.EntryError](err); ok {
 		spec := Clip(wrong.Spec)

@@ -18,10 +18,10 @@ import (
 // maxProblems is the most problems of a configuration file that are reported together.
 const maxProblems = 10
 
-// Place is a position in the configuration file; lines and columns start at 1.
-type Place struct{ Line, Column int }
+// Position is a position in the configuration file; lines and columns start at 1.
+type Position struct{ Line, Column int }
 
-func (p Place) String() string {
+func (p Position) String() string {
 	if p.Line == 0 {
 		return ""
 	}
@@ -32,9 +32,9 @@ func (p Place) String() string {
 	return text
 }
 
-// Problem is a fault at one place of a configuration file.
+// Problem is a fault at one position of a configuration file.
 type Problem struct {
-	At   Place
+	At   Position
 	Text string
 }
 
@@ -59,24 +59,26 @@ func (e *Error) Error() string {
 // decoder compares the nodes of a document with the table of options. yaml.v3 alone, even with KnownFields,
 // would read `yes` as true, a number as a string and a key without a value, and it names no column.
 type decoder struct {
-	path     func(string) string // resolves a path as the file means it
-	places   map[string]Place
-	problems []Problem
+	path      func(string) string // resolves a path as the file means it
+	positions map[string]Position
+	problems  []Problem
 }
 
-// decode parses the text of a configuration file. places holds the position of each key that was given. The
-// text is decoded into nodes only, and each node is read once: aliases, anchors and merge keys are refused,
-// so the result is no larger than the text.
+// decode parses the text of a configuration file. positions has the position of each key that was given.
+// The text is decoded into nodes only, and each node is read once: aliases, anchors and merge keys are
+// refused, so the result is no larger than the text.
 //
 // Errors: []Problem that is not empty.
-func decode(text []byte, path func(string) string) (o Options, places map[string]Place, problems []Problem) {
-	d := &decoder{path: path, places: map[string]Place{}}
+func decode(
+	text []byte, path func(string) string,
+) (o Options, positions map[string]Position, problems []Problem) {
+	d := &decoder{path: path, positions: map[string]Position{}}
 	root, problem := parseYAML(text)
 	if problem != nil {
 		return o, nil, []Problem{*problem}
 	}
 	if root == nil {
-		return o, d.places, nil
+		return o, d.positions, nil
 	}
 	if d.readable(root, "") {
 		d.object(root, "", o.Table())
@@ -96,7 +98,7 @@ func decode(text []byte, path func(string) string) (o Options, places map[string
 	slices.SortStableFunc(d.problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.At.Line, b.At.Line), cmp.Compare(a.At.Column, b.At.Column))
 	})
-	return o, d.places, d.problems
+	return o, d.positions, d.problems
 }
 
 func (d *decoder) fail(n *yaml.Node, key, format string, args ...any) {
@@ -104,7 +106,7 @@ func (d *decoder) fail(n *yaml.Node, key, format string, args ...any) {
 	if key != "" {
 		text = key + ": " + text
 	}
-	d.problems = append(d.problems, Problem{At: Place{n.Line, n.Column}, Text: text})
+	d.problems = append(d.problems, Problem{At: Position{n.Line, n.Column}, Text: text})
 }
 
 // kindOf names the kind of a node, for messages.
@@ -124,7 +126,7 @@ func kindOf(n *yaml.Node) string {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// readable reports whether a value has a form that is allowed in a configuration, and records its place.
+// readable reports whether a value has a form that is allowed in a configuration, and records its position.
 func (d *decoder) readable(n *yaml.Node, key string) bool {
 	// A date without quotes is a timestamp in YAML; text reads it as the string that is written.
 	tags := []string{"!!map", "!!seq", "!!str", "!!bool", "!!int", "!!float", "!!timestamp"}
@@ -136,7 +138,7 @@ func (d *decoder) readable(n *yaml.Node, key string) bool {
 	case !slices.Contains(tags, n.ShortTag()):
 		d.fail(n, key, "the tag %s is not supported; remove it", Clip(n.Tag))
 	default:
-		d.places[key] = Place{n.Line, n.Column}
+		d.positions[key] = Position{n.Line, n.Column}
 		return true
 	}
 	return false
@@ -214,7 +216,7 @@ func (d *decoder) object(n *yaml.Node, key string, table []Option) {
 		}
 		// An error about a list or a mapping should point at its key, not at its first item.
 		if value.Kind != yaml.ScalarNode {
-			d.places[whole] = Place{at.Line, at.Column}
+			d.positions[whole] = Position{at.Line, at.Column}
 		}
 	})
 	for _, name := range names {
@@ -292,7 +294,7 @@ func (d *decoder) named(n *yaml.Node, key string, known []string,
 			d.fail(at, key, "%s is not a name", shown(name))
 		case d.readable(value, joinKey(key, name)):
 			each(name, joinKey(key, name), value)
-			d.places[joinKey(key, name)] = Place{at.Line, at.Column}
+			d.positions[joinKey(key, name)] = Position{at.Line, at.Column}
 		}
 	})
 }

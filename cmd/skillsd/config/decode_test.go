@@ -14,12 +14,12 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-func decodeText(text string) (Options, map[string]Place, string) {
-	keys, places, problems := decode([]byte(text), pathOf("/etc/conf", "/home/me"))
+func decodeText(text string) (Options, map[string]Position, string) {
+	keys, positions, problems := decode([]byte(text), pathOf("/etc/conf", "/home/me"))
 	if len(problems) == 0 {
-		return keys, places, ""
+		return keys, positions, ""
 	}
-	return keys, places, (&Error{File: "F", Problems: problems}).Error()
+	return keys, positions, (&Error{File: "F", Problems: problems}).Error()
 }
 
 func TestConfigExample(t *testing.T) {
@@ -282,12 +282,12 @@ func FuzzDecodeConfig(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		keys, places, problems := decodeText(text)
+		keys, positions, problems := decodeText(text)
 		if problems != "" {
 			return
 		}
 		for _, option := range keys.Table() {
-			if _, given := places[option.Key]; given && option.Flag != "" {
+			if _, given := positions[option.Key]; given && option.Flag != "" {
 				option.texts()
 			}
 		}

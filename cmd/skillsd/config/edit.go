@@ -33,20 +33,20 @@ type AllowEdit struct {
 // other command can edit the file.
 func (p *Process) EditAllow(ctx context.Context,
 	change func(edit *AllowEdit) error) (file string, err error) {
-	place, err := p.AllowPlace()
+	path, err := p.AllowPath()
 	if err != nil {
 		return "", err
 	}
 	// The lock file is created in this directory.
-	if err := os.MkdirAll(filepath.Dir(place), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", err
 	}
-	unlock, err := LockEdit(ctx, place)
+	unlock, err := LockEdit(ctx, path)
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	text, err := readConfig(place)
+	text, err := readConfig(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
@@ -55,31 +55,31 @@ func (p *Process) EditAllow(ctx context.Context,
 		return "", err
 	}
 	home, _ := p.Env("HOME")
-	if err := onlyAllow(text, edited, pathOf(filepath.Dir(place), home), offers); err != nil {
+	if err := onlyAllow(text, edited, pathOf(filepath.Dir(path), home), offers); err != nil {
 		return "", exit.Errorf(exit.Failure, "write the entry by hand, see `skillsd config schema`",
-			"configuration %s: %w", place, err)
+			"configuration %s: %w", path, err)
 	}
 	mode := fs.FileMode(0o600)
-	if info, err := os.Stat(place); err == nil {
+	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
 	}
-	return place, fsys.WriteFile(place, edited, mode)
+	return path, fsys.WriteFile(path, edited, mode)
 }
 
-// AllowPlace returns the path of the file with the allowlist, with symbolic links resolved.
-func (p *Process) AllowPlace() (string, error) {
-	place, err := p.ConfigPlace()
+// AllowPath returns the path of the file with the allowlist, with symbolic links resolved.
+func (p *Process) AllowPath() (string, error) {
+	path, err := p.ConfigPath()
 	if err != nil {
 		return "", err
 	}
-	if place == "" {
+	if path == "" {
 		return "", exit.Usagef("give --config FILE", "there is no configuration file to write to")
 	}
 	// The file is replaced by a rename, which would replace a symbolic link instead of its target.
-	if real, err := filepath.EvalSymlinks(place); err == nil {
-		place = real
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
 	}
-	return place, nil
+	return path, nil
 }
 
 // editText returns the text of a configuration after a change. offers reports whether the change added the

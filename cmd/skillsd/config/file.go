@@ -29,8 +29,9 @@ type Configuration struct {
 	File string // as given, or the default path; empty without a file
 	Keys Options
 
-	places  map[string]Place
-	Origins map[string]Origin // by key
+	positions map[string]Position
+	Origins   map[string]Origin   // by key
+	keys      map[string][]string // of the options that a flag sets
 }
 
 // Load reads the configuration, and prints a warning to stderr for each variable without effect.
@@ -56,12 +57,12 @@ func (p *Process) Load(stderr io.Writer) error {
 			return err
 		}
 		home, _ := p.Env("HOME")
-		keys, places, problems := decode(text, pathOf(filepath.Dir(absolute), home))
+		keys, positions, problems := decode(text, pathOf(filepath.Dir(absolute), home))
 		if len(problems) > 0 {
 			return &exit.Error{Code: exit.Usage, Err: &Error{File: file, Problems: problems},
 				Hint: "see `skillsd config schema`"}
 		}
-		p.Cfg.Keys, p.Cfg.places = keys, places
+		p.Cfg.Keys, p.Cfg.positions = keys, positions
 	}
 	p.warnOfVariables(stderr)
 	return nil
@@ -120,9 +121,9 @@ func (p *Process) configPath() (path string, explicit bool, err error) {
 	return "", false, nil
 }
 
-// ConfigPlace returns the absolute path of the configuration file, which may not exist. The path is empty if
+// ConfigPath returns the absolute path of the configuration file, which may not exist. The path is empty if
 // the server reads no file.
-func (p *Process) ConfigPlace() (string, error) {
+func (p *Process) ConfigPath() (string, error) {
 	path, _, err := p.configPath()
 	if err != nil || path == "" {
 		return "", err
@@ -133,7 +134,7 @@ func (p *Process) ConfigPlace() (string, error) {
 // ConfigChanged returns a function that reports whether the configuration file was replaced or written since
 // the previous call.
 func (p *Process) ConfigChanged() func() bool {
-	file := changed(p.ConfigPlace)
+	file := changed(p.ConfigPath)
 	return func() bool { return file() != Unchanged }
 }
 
@@ -157,7 +158,7 @@ func (p *Process) RulesChanged() func() Change {
 }
 
 func (p *Process) lookAtRules() func() Change {
-	file, lock := changed(p.ConfigPlace), changed(p.LockPlace)
+	file, lock := changed(p.ConfigPath), changed(p.LockPath)
 	return func() Change { return max(file(), lock()) }
 }
 
@@ -168,10 +169,10 @@ type state struct {
 	content string // to ignore a file that was touched but not changed
 }
 
-// look returns the state of the file at a place. It reuses the content of an earlier state with the same
+// look returns the state of the file at a path. It reuses the content of an earlier state with the same
 // times.
-func look(place func() (string, error), earlier state) state {
-	path, err := place()
+func look(where func() (string, error), earlier state) state {
+	path, err := where()
 	if err != nil || path == "" {
 		return state{}
 	}
@@ -194,12 +195,12 @@ func look(place func() (string, error), earlier state) state {
 	return now
 }
 
-// changed returns a function that reports how the file at a place changed since the previous call.
-func changed(place func() (string, error)) func() Change {
-	last := look(place, state{})
+// changed returns a function that reports how the file at a path changed since the previous call.
+func changed(where func() (string, error)) func() Change {
+	last := look(where, state{})
 	return func() Change {
 		before := last
-		last = look(place, before)
+		last = look(where, before)
 		switch {
 		case last.content == before.content:
 			return Unchanged
@@ -287,7 +288,7 @@ func (p *Process) Secret(name string) (string, error) {
 func (c *Configuration) Problem(key, format string, args ...any) error {
 	return &exit.Error{
 		Code: exit.Usage, Hint: "see `skillsd config schema`",
-		Err: &Error{File: c.File, Problems: []Problem{{At: c.places[key],
+		Err: &Error{File: c.File, Problems: []Problem{{At: c.positions[key],
 			Text: key + ": " + fmt.Errorf(format, args...).Error()}}},
 	}
 }

@@ -62,31 +62,31 @@ func EnvironmentsDir(state string) string { return filepath.Join(state, "environ
 // TreesDir is the directory of stored trees.
 func TreesDir(state string) string { return filepath.Join(state, "trees") }
 
-// LockPlace returns the path of the lock of environments, next to the configuration; empty without one.
-func (p *Process) LockPlace() (string, error) {
-	place, err := p.ConfigPlace()
-	if err != nil || place == "" {
+// LockPath returns the path of the lock of environments, next to the configuration; empty without one.
+func (p *Process) LockPath() (string, error) {
+	path, err := p.ConfigPath()
+	if err != nil || path == "" {
 		return "", err
 	}
-	return filepath.Join(filepath.Dir(place), environment.LockName), nil
+	return filepath.Join(filepath.Dir(path), environment.LockName), nil
 }
 
 // ReadLock reads the lock of environments; it returns nil if the lock does not exist.
 //
 // Errors: system errors; *environment.LockError.
 func (p *Process) ReadLock() (*environment.Lock, error) {
-	place, err := p.LockPlace()
-	if err != nil || place == "" {
+	path, err := p.LockPath()
+	if err != nil || path == "" {
 		return nil, err
 	}
-	return ReadLock(place)
+	return ReadLock(path)
 }
 
 // ReadLock reads the lock of environments at a path; it returns nil if the file does not exist.
 //
 // Errors: as [Process.ReadLock].
-func ReadLock(place string) (*environment.Lock, error) {
-	data, err := fsys.ReadFile(place, environment.MaxLock, nil)
+func ReadLock(path string) (*environment.Lock, error) {
+	data, err := fsys.ReadFile(path, environment.MaxLock, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
@@ -209,8 +209,8 @@ func SplitWorkspace(workspace string) (dir string, mode sandbox.WorkspaceMode) {
 // OwnPaths returns the paths of the state, the records and the configuration, and the given files. Scripts
 // may not read them, so an interpreter that needs a directory with one of them is refused.
 func (p *Process) OwnPaths(private ...string) (own []string) {
-	for _, place := range []func() (string, error){p.StateDir, p.ArtifactDir, p.ConfigPlace} {
-		if path, err := place(); err == nil && path != "" {
+	for _, path := range []func() (string, error){p.StateDir, p.ArtifactDir, p.ConfigPath} {
+		if path, err := path(); err == nil && path != "" {
 			own = append(own, path)
 		}
 	}

@@ -231,13 +231,7 @@ func (o *Options) Table() []Option {
 		{Key: "watch", Flag: "watch", Value: &o.Watch, Default: "true",
 			Help: "follow changes of the skills on disk"},
 		{Flag: "no-watch", Value: &o.NoWatch, Help: "serve the skills as they are at startup"},
-	}), o.policyTable(), o.runTable(), []Option{
-		{Key: "state", Flag: "state", Value: &o.State, Path: anyPath,
-			Help: "`DIR` for installed skills and session logs (default $XDG_STATE_HOME/skillsd, else " +
-				"~/.local/state/skillsd)"},
-		{Key: "artifacts", Flag: "artifact-root", Value: &o.Artifacts, Path: anyPath,
-			Help: "`DIR` for session logs (default <state>/sessions)"},
-	}, under(SectionRecords, []Option{
+	}), o.policyTable(), o.runTable(), placesTable(&o.State, &o.Artifacts), under(SectionRecords, []Option{
 		{Key: "sessions.resume", Flag: "resume", Value: &o.Resume.Session,
 			Help: "stdio: continue this `SESSION`, or latest; its skills are active again if they have " +
 				"not changed"},
@@ -276,6 +270,17 @@ func (o *Options) Table() []Option {
 		{Key: "metrics.insecure", Flag: "metrics-insecure", Value: &o.Metrics.Insecure,
 			Help: "let other machines read --metrics, without authentication"},
 	}), o.pageTable())
+}
+
+// placesTable returns the options that every command has.
+func placesTable(state, artifacts *string) []Option {
+	return []Option{
+		{Key: "state", Flag: "state", Value: state, Path: anyPath,
+			Help: "`DIR` for installed skills and session logs (default $XDG_STATE_HOME/skillsd, else " +
+				"~/.local/state/skillsd)"},
+		{Key: "artifacts", Flag: "artifact-root", Value: artifacts, Path: anyPath,
+			Help: "`DIR` for session logs (default <state>/sessions)"},
+	}
 }
 
 // pageTable returns the options of the operator's page.

@@ -27,7 +27,7 @@ func parseYAML(text []byte) (*yaml.Node, *Problem) {
 	// The decoder stops after one document; without this check a second one would be ignored.
 	switch err := decoder.Decode(&second); {
 	case err == nil:
-		return nil, &Problem{At: Place{second.Line, second.Column},
+		return nil, &Problem{At: Position{second.Line, second.Column},
 			Text: "a second document; a configuration has only one, so remove the line ---"}
 	case !errors.Is(err, io.EOF):
 		return nil, yamlProblem(err, text)
@@ -64,14 +64,14 @@ func yamlProblem(err error, source []byte) *Problem {
 		if r, _ := utf8.DecodeRune(source[bad:]); r == utf8.RuneError {
 			what = "a byte that is not UTF-8; save the file as UTF-8"
 		}
-		return &Problem{At: PlaceOf(source, bad), Text: what}
+		return &Problem{At: PositionOf(source, bad), Text: what}
 	}
 	line, fault := frontmatter.ParserError(err)
 	// A reported line after the last one becomes the line after the text.
-	at := Place{Line: min(line, 1+bytes.Count(bytes.TrimRight(source, "\r\n"), []byte("\n")))}
+	at := Position{Line: min(line, 1+bytes.Count(bytes.TrimRight(source, "\r\n"), []byte("\n")))}
 	if name, ok := strings.CutPrefix(fault, "unknown anchor '"); ok {
 		name, _, _ = strings.Cut(name, "'")
-		at = PlaceOf(source, max(0, bytes.Index(source, []byte("*"+name))))
+		at = PositionOf(source, max(0, bytes.Index(source, []byte("*"+name))))
 	}
 	if tab := tabNear(source, line); tab.Line > 0 && strings.Contains(fault, "cannot start any token") {
 		return &Problem{At: tab, Text: "a tab; YAML is indented with spaces"}
@@ -84,22 +84,22 @@ func yamlProblem(err error, source []byte) *Problem {
 	return &Problem{At: at, Text: fault}
 }
 
-// PlaceOf returns the position of a byte offset in a text.
-func PlaceOf(text []byte, at int) Place {
+// PositionOf returns the position of a byte offset in a text.
+func PositionOf(text []byte, at int) Position {
 	line := bytes.LastIndexByte(text[:at], '\n') + 1
-	return Place{1 + bytes.Count(text[:at], []byte("\n")), 1 + utf8.RuneCount(text[line:at])}
+	return Position{1 + bytes.Count(text[:at], []byte("\n")), 1 + utf8.RuneCount(text[line:at])}
 }
 
 // tabNear finds a tab in the indentation of a line or its neighbours: the parser may report the line before
 // or after the tab.
-func tabNear(text []byte, line int) Place {
+func tabNear(text []byte, line int) Position {
 	number := 0
 	for content := range bytes.Lines(text) {
 		number++
 		indent := content[:len(content)-len(bytes.TrimLeft(content, " \t"))]
 		if tab := bytes.IndexByte(indent, '\t'); tab >= 0 && number >= line-1 && number <= line+1 {
-			return Place{number, tab + 1}
+			return Position{number, tab + 1}
 		}
 	}
-	return Place{}
+	return Position{}
 }

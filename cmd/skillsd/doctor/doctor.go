@@ -209,7 +209,7 @@ func (o *Doctor) checkConfiguration(usable bool) []Check {
 	cfg := &o.Process.Cfg
 	if cfg.File == "" {
 		fact := "no file"
-		if place, err := o.Process.ConfigPlace(); err == nil && place != "" {
+		if place, err := o.Process.ConfigPath(); err == nil && place != "" {
 			fact = "no file at " + place
 		}
 		return []Check{ok(area, fact)}

@@ -149,7 +149,7 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 	var checks []Check
 	for _, row := range rows {
 		if row.Severity != skills.Info {
-			place := report.PlaceAt(row.Path, row.Line)
+			place := report.Location(row.Path, row.Line)
 			c := warn("skill", report.ProblemLine(place, string(row.Code), row.Detail, ""), row.Fix)
 			c.remark, c.file = true, row.Path
 			checks = append(checks, c)

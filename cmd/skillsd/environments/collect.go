@@ -20,7 +20,7 @@ func openStore(p *config.Process) (*environment.Store, error) {
 	}
 	store, err := environment.Open(config.EnvironmentsDir(state))
 	if err != nil {
-		return nil, exit.Place("state directory", "--state", err)
+		return nil, exit.Directory("state directory", "--state", err)
 	}
 	return store, nil
 }
@@ -45,7 +45,7 @@ func (c *Command) lockStore(ctx context.Context, store *environment.Store) error
 	if err != nil {
 		return err
 	}
-	place, err := c.Process.LockPlace()
+	place, err := c.Process.LockPath()
 	if err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func (c *Command) lock() (*environment.Lock, error) {
 
 // writeLock writes the lock next to the configuration.
 func (c *Command) writeLock(lock *environment.Lock) error {
-	place, err := c.Process.LockPlace()
+	place, err := c.Process.LockPath()
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (c *Command) RootOf(spec string) (string, error) {
 	if err != nil {
 		return "", exit.Flag("root", err)
 	}
-	place, err := c.Process.LockPlace()
+	place, err := c.Process.LockPath()
 	if err != nil {
 		return "", err
 	}
@@ -50,7 +50,7 @@ func (c *Command) source(spec string) (rootfs.Source, error) {
 		return source, err
 	}
 	if !filepath.IsAbs(source.Dir) {
-		place, err := c.Process.LockPlace()
+		place, err := c.Process.LockPath()
 		source.Dir = filepath.Join(filepath.Dir(place), source.Dir)
 		return source, err
 	}

@@ -64,9 +64,9 @@ func SystemHint(err error) string {
 	return ""
 }
 
-// Place is the error for a directory of the server that cannot be used. An error with its own hint is
+// Directory is the error for a directory of the server that cannot be used. An error with its own hint is
 // returned unchanged.
-func Place(what, flag string, err error) error {
+func Directory(what, flag string, err error) error {
 	if exit, ok := errors.AsType[*Error](err); ok {
 		return exit
 	}

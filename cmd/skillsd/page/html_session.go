@@ -26,9 +26,9 @@ func (d *Sessions) node(v *view) g.Node {
 	case len(v.Query) > 0:
 		rows = tag("p.empty", "No session matches. ", link("/sessions", "Show all"))
 	default:
-		rows = tag("div.empty", tag("p", "No sessions yet", iff(d.Place != "", " in ", code(d.Place)),
+		rows = tag("div.empty", tag("p", "No sessions yet", iff(d.Directory != "", " in ", code(d.Directory)),
 			". A session appears here when a client first uses a skill."),
-			iff(d.Place != "", tag("p", command("skillsd setup claude --write"), " connects a client; ",
+			iff(d.Directory != "", tag("p", command("skillsd setup claude --write"), " connects a client; ",
 				command("skillsd doctor"), " says what is missing.")))
 	}
 	return nodes(tag("h1", "Sessions"), v.live("",

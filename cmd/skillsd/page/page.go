@@ -28,9 +28,9 @@ var assets embed.FS
 
 // Options are the sources of a page.
 type Options struct {
-	Records provenance.Reader
-	Place   string // of the records, for an empty page
-	State   string // directory of stored trees, for texts shown to models
+	Records   provenance.Reader
+	Directory string // of the records, for an empty page
+	State     string // directory of stored trees, for texts shown to models
 
 	// Printed returns the --json output of a skillsd command.
 	Printed func(ctx context.Context, words ...string) ([]byte, error)

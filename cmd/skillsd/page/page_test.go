@@ -69,7 +69,7 @@ func open(t *testing.T, dir string, changes ...func(o *page.Options, addr string
 		"doctor": `[{"verdict":"ok","area":"b","fact":"c"},{"verdict":"fail","area":"<i>","fact":"c","hint":"run: skillsd sync",` +
 			`"script":"a:<img src=x>"}]`,
 	}
-	options := page.Options{Records: records, Place: "/records",
+	options := page.Options{Records: records, Directory: "/records",
 		Now:  func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) },
 		Show: func(link string) { s.shown <- link },
 		Printed: func(_ context.Context, words ...string) ([]byte, error) {

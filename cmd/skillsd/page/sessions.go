@@ -22,10 +22,10 @@ const (
 
 // Sessions is the content of /sessions.json.
 type Sessions struct {
-	Counts   Counts    `json:"counts"`
-	Sessions []Summary `json:"sessions"` // newest first
-	Place    string    `json:"place"`    // of the records, for operators
-	Paging             // of the sessions that match the filters
+	Counts    Counts    `json:"counts"`
+	Sessions  []Summary `json:"sessions"` // newest first
+	Directory string    `json:"place"`    // of the records, for operators
+	Paging              // of the sessions that match the filters
 
 	States []string `json:"-"`
 }
@@ -160,7 +160,7 @@ func (p *Page) sessions(r *http.Request) (any, error) {
 	}
 	out := &Sessions{Sessions: []Summary{}, States: []string{"open", "ended", "crashed", "damaged", faulty}}
 	if viewerOf(r.Context()).operator {
-		out.Place = p.Place
+		out.Directory = p.Directory
 	}
 	for i, s := range all {
 		switch s.State {

@@ -72,7 +72,7 @@ func WriteDiagnostics(w io.Writer, rows []Diagnostic, most int) error {
 
 // Text returns the diagnostic in one line: PLACE: CODE: detail (fix: …).
 func (r *Diagnostic) Text() string {
-	return ProblemLine(PlaceAt(r.Path, r.Line), string(r.Code), r.Detail, r.Fix)
+	return ProblemLine(Location(r.Path, r.Line), string(r.Code), r.Detail, r.Fix)
 }
 
 // Problem is a violated rule.
@@ -102,8 +102,8 @@ func JoinPath(dir, name string) string {
 	return dir + "/" + name
 }
 
-// PlaceAt returns a path with a line, as compilers print it.
-func PlaceAt(path string, line int) string {
+// Location returns a path with a line, as compilers print it.
+func Location(path string, line int) string {
 	if line > 0 {
 		return fmt.Sprintf("%s:%d", path, line)
 	}
@@ -111,10 +111,10 @@ func PlaceAt(path string, line int) string {
 }
 
 // ProblemLine returns one problem on one line. Its parts may be foreign text.
-func ProblemLine(place, rule, message, fix string) string {
+func ProblemLine(location, rule, message, fix string) string {
 	text := rule + ": " + message
-	if place != "" {
-		text = place + ": " + text
+	if location != "" {
+		text = location + ": " + text
 	}
 	if fix != "" {
 		text += " (fix: " + fix + ")"

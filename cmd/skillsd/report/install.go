@@ -236,7 +236,7 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 	for _, row := range rows {
 		for _, v := range row.Violations {
 			fmt.Fprintf(stderr, "strict: %s\n",
-				ProblemLine(PlaceAt(row.Path+"/SKILL.md", v.Line), v.Rule, v.Message, v.Fix))
+				ProblemLine(Location(row.Path+"/SKILL.md", v.Line), v.Rule, v.Message, v.Fix))
 		}
 	}
 	if hint := rows[0].hintAllow(); hint != "" && !waits {

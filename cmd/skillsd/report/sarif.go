@@ -87,12 +87,12 @@ func WriteSARIF(w io.Writer, version string, findings []Finding) error {
 		if f.Severity == skills.Warning.String() {
 			level = "warning"
 		}
-		place := sarifPhysical{Artifact: sarifArtifact{sarifURI(f.Path)}}
+		location := sarifPhysical{Artifact: sarifArtifact{sarifURI(f.Path)}}
 		if f.Line > 0 {
-			place.Region = &sarifRegion{f.Line}
+			location.Region = &sarifRegion{f.Line}
 		}
 		results[i] = sarifResult{Rule: f.Rule, Index: slices.Index(driver.Rules, sarifRule{f.Rule}),
-			Level: level, Message: sarifText{text}, Locations: []sarifLocation{{place}}}
+			Level: level, Message: sarifText{text}, Locations: []sarifLocation{{location}}}
 	}
 	return WriteJSON(w, sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0",
 		Runs: []sarifRun{{Tool: sarifTool{driver}, ColumnKind: "unicodeCodePoints", Results: results}}})

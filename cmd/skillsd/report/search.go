@@ -93,10 +93,10 @@ func PrintEvaluation(out io.Writer, e *search.Evaluation) error {
 	row("search_skills", &e.Search)
 	row("plain BM25", &e.Plain)
 	for _, a := range e.Answers {
-		if a.Place > 5 || a.Place == 0 {
+		if a.Rank > 5 || a.Rank == 0 {
 			place := "not found"
-			if a.Place > 0 {
-				place = fmt.Sprintf("place %d", a.Place)
+			if a.Rank > 0 {
+				place = fmt.Sprintf("place %d", a.Rank)
 			}
 			fmt.Fprintf(w, "%s: %s (%s)\n", place, Printable(a.Query), Printable(a.Want[0]))
 		}

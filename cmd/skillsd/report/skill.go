@@ -492,7 +492,7 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		return err
 	}
 	for _, v := range violations {
-		fmt.Fprintf(w, "strict: %s\n", ProblemLine(PlaceAt(row.Path+"/"+row.Skill.File, v.Line), v.Rule,
+		fmt.Fprintf(w, "strict: %s\n", ProblemLine(Location(row.Path+"/"+row.Skill.File, v.Line), v.Rule,
 			v.Message, v.Fix))
 	}
 	return nil
@@ -581,7 +581,7 @@ func BrokenError(code int, snapshot *skills.Snapshot, name string) error {
 		}
 		d := row.Diagnostics[0]
 		return exit.Errorf(code, d.Fix, "%s does not load: %s", Printable(row.Path),
-			Printable(ProblemLine(PlaceAt(row.Path+"/"+d.Path, d.Line), string(d.Code), d.Detail, "")))
+			Printable(ProblemLine(Location(row.Path+"/"+d.Path, d.Line), string(d.Code), d.Detail, "")))
 	}
 	return nil
 }

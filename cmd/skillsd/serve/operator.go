@@ -34,14 +34,14 @@ type Live struct {
 
 // PageSource is the data for the operator's page of a server.
 type PageSource struct {
-	Records provenance.Reader
-	Place   string // of the records
-	State   string // directory of stored trees
-	Live    func(context.Context) (Live, error)
-	Members func(context.Context) (*cluster.Members, error) // nil without a cluster
-	Login   *Login                                          // nil: access by a link
-	Codes   *approval.Codes                                 // calls that wait for the user's decision
-	Log     *slog.Logger
+	Records   provenance.Reader
+	Directory string // of the records
+	State     string // directory of stored trees
+	Live      func(context.Context) (Live, error)
+	Members   func(context.Context) (*cluster.Members, error) // nil without a cluster
+	Login     *Login                                          // nil: access by a link
+	Codes     *approval.Codes                                 // calls that wait for the user's decision
+	Log       *slog.Logger
 }
 
 // LoginCallback is the path to which the provider of logins redirects browsers.
@@ -65,8 +65,8 @@ func (o *Options) openPage(
 		return func() {}, err
 	}
 	source := PageSource{Codes: p.codes(), Login: login, Log: logger, Records: p.Records,
-		State: p.own[0].path,
-		Place: p.own[1].path,
+		State:     p.own[0].path,
+		Directory: p.own[1].path,
 		Live: func(ctx context.Context) (Live, error) {
 			uses, err := p.Records.Uses(ctx)
 			pending, queue := sessions.Live()

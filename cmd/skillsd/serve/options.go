@@ -226,10 +226,10 @@ func (o *Options) readManifest(facts *snapshot.Facts) error {
 	}
 	manifest, err := cfharness.ParseRunManifest(text)
 	if err != nil {
-		var at config.Place
+		var at config.Position
 		syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(text, new(json.RawMessage)))
 		if ok {
-			at = config.PlaceOf(text, max(0, int(syntax.Offset)-1))
+			at = config.PositionOf(text, max(0, int(syntax.Offset)-1))
 		}
 		return fmt.Errorf("%s%s: %w", path, at, err)
 	}

@@ -55,7 +55,7 @@ type Plan struct {
 	WorkspacePath string
 	client        *clientWorkspaces                                  // nil if clients cannot name directories
 	fromClient    func(session.ClientDir) (sandbox.Workspace, error) // likewise
-	own           []place
+	own           []ownPath
 	uids          native.UIDs       // of scripts, for root
 	signer        note.Signer       // nil without a key
 	lock          *environment.Lock // of environments; nil without one
@@ -117,7 +117,7 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 	if err != nil {
 		p.Problems = append(p.Problems, Problem{skills.Error, err, true})
 	} else {
-		p.fail(p.findPlaces())
+		p.fail(p.findPaths())
 	}
 	onHost := func(e policy.Entry) bool { return e.Target == policy.TargetHost }
 	if p.Policy != nil && len(p.Workspace.ReadOnly) > 0 && slices.ContainsFunc(p.Policy.Entries(), onHost) {
@@ -316,7 +316,7 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 // servedError is the error of a server over HTTP whose records another server uses.
 func (p *Plan) servedError(err error) error {
 	if !errors.Is(err, filestore.ErrServing) {
-		return exit.Place("artifact root", "--artifact-root", err)
+		return exit.Directory("artifact root", "--artifact-root", err)
 	}
 	return exit.Errorf(exit.Failure, "give this one a directory of its own with --artifact-root; "+
 		"--shared-records starts it anyway, but what is declined, approved or loaded at one server is "+
@@ -356,7 +356,7 @@ func (p *Plan) openRecords(ctx context.Context, logger *slog.Logger) error {
 		},
 	})
 	if err != nil {
-		return exit.Place("artifact root", "--artifact-root", err)
+		return exit.Directory("artifact root", "--artifact-root", err)
 	}
 	p.Records = files
 	return nil
@@ -369,7 +369,7 @@ func (p *Plan) Open(ctx context.Context, logger *slog.Logger) (err error) {
 	state := p.own[0].path
 	p.trees, err = store.Open(state)
 	if err != nil {
-		return exit.Place("state directory", "--state", err)
+		return exit.Directory("state directory", "--state", err)
 	}
 	if err := p.openRecords(ctx, logger); err != nil {
 		return errors.Join(err, p.trees.Close())
@@ -384,7 +384,7 @@ func (p *Plan) Open(ctx context.Context, logger *slog.Logger) (err error) {
 	if p.usesEnvironments() {
 		p.environments, err = environment.Open(config.EnvironmentsDir(state))
 		if err != nil {
-			return errors.Join(exit.Place("state directory", "--state", err), p.Records.Close(),
+			return errors.Join(exit.Directory("state directory", "--state", err), p.Records.Close(),
 				p.trees.Close())
 		}
 	}
@@ -638,7 +638,7 @@ func (d *detection) python(ctx context.Context) (*sandbox.Interpreter, error) {
 	return d.interpreters.Load().Find(ctx, string(script.Python3))
 }
 
-// finder returns the finder of interpreters for a plan. It rejects interpreters in a place of the server's
+// finder returns the finder of interpreters for a plan. It rejects interpreters below a path of the server's
 // own, or where scripts can write.
 func (o *Options) finder(p *Plan, writable []detect.Writable) *detect.Finder {
 	finder := o.Process.Interpreters(p.ownPaths()...)

@@ -157,7 +157,7 @@ func (r *reloader) replace(ctx context.Context, p *Plan, live []string) error {
 		var err error
 		was.environments, err = environment.Open(config.EnvironmentsDir(was.own[0].path))
 		if err != nil {
-			return exit.Place("state directory", "--state", err)
+			return exit.Directory("state directory", "--state", err)
 		}
 	}
 	if !slices.Equal(was.own, p.own) || slices.Contains(live, "interpreters") {

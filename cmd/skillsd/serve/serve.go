@@ -90,7 +90,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		cfg.Last = p.last.Read
 	}
 	if p.Cluster != nil {
-		cfg.Places = p.Cluster
+		cfg.Holders = p.Cluster
 	}
 	defer o.countUses(ctx, &cfg, logger)()
 	cfg.ClientSession, _ = o.Process.Env("CLAUDE_CODE_SESSION_ID")

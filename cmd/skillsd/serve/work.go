@@ -82,11 +82,11 @@ func (o *Options) Work(ctx context.Context) (err error) {
 func (o *Options) makeInstalledRoots() error {
 	state, err := o.Process.StateDir()
 	if err != nil {
-		return exit.Place("state directory", "--state", err)
+		return exit.Directory("state directory", "--state", err)
 	}
 	for _, tier := range skills.Tiers() {
 		if err := os.MkdirAll(install.RootDir(state, tier), 0o700); err != nil {
-			return exit.Place("state directory", "--state", err)
+			return exit.Directory("state directory", "--state", err)
 		}
 	}
 	return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// places makes directories below a new one.
-func places(t *testing.T, names ...string) string {
+// dirsIn makes directories below a new one.
+func dirsIn(t *testing.T, names ...string) string {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -32,7 +32,7 @@ func places(t *testing.T, names ...string) string {
 }
 
 func TestClientWorkspaces(t *testing.T) {
-	base := places(t, "work/sub", "project/.agents/skills/demo", "home/state/sessions", "records",
+	base := dirsIn(t, "work/sub", "project/.agents/skills/demo", "home/state/sessions", "records",
 		"conf/skillsd", "linked", "elsewhere", "tools/.venv/bin", "more")
 	for link, target := range map[string]string{"link": "work", "to-state": "home/state",
 		"linked/skills": "elsewhere"} {
@@ -113,7 +113,7 @@ func TestClientWorkspaces(t *testing.T) {
 }
 
 func TestClientWorkspaceRedirected(t *testing.T) {
-	base := places(t, "a/sub", "b/sub", "state")
+	base := dirsIn(t, "a/sub", "b/sub", "state")
 	link := filepath.Join(base, "link")
 	if err := os.Symlink(filepath.Join(base, "a"), link); err != nil {
 		t.Skipf("missing capability: symbolic links: %v", err)
@@ -157,11 +157,11 @@ func TestClientWorkspaceRedirected(t *testing.T) {
 }
 
 // The rules for --workspace hold in both directions.
-func TestCheckPlaces(t *testing.T) {
-	base := places(t, "skills/demo", "state/sessions", "work", "conf")
+func TestCheckPaths(t *testing.T) {
+	base := dirsIn(t, "skills/demo", "state/sessions", "work", "conf")
 	at := func(name string) string { return filepath.Join(base, name) }
 	roots := []skills.Root{{Dir: at("skills")}}
-	own := []place{{"--state", at("state")}, {"--artifact-root", at("state/sessions")}}
+	own := []ownPath{{"--state", at("state")}, {"--artifact-root", at("state/sessions")}}
 	for _, tt := range []struct {
 		workspace string
 		mode      sandbox.WorkspaceMode
@@ -176,15 +176,15 @@ func TestCheckPlaces(t *testing.T) {
 		{"skills", sandbox.WorkspaceRO, true},
 		{"skills/demo", sandbox.WorkspaceRO, true},
 	} {
-		err := checkPlaces(roots, at("conf/config.yaml"), own, at(tt.workspace), tt.mode)
+		err := checkPaths(roots, at("conf/config.yaml"), own, at(tt.workspace), tt.mode)
 		if (err == nil) != tt.ok {
-			t.Errorf("checkPlaces(%s, %s) = %v", tt.workspace, tt.mode, err)
+			t.Errorf("checkPaths(%s, %s) = %v", tt.workspace, tt.mode, err)
 		}
 	}
 }
 
 func TestServedBelow(t *testing.T) {
-	base := places(t, "ws/skills/demo/ws", "ws/a/b/skills", "ws/real/skills", "out/skills", "shared")
+	base := dirsIn(t, "ws/skills/demo/ws", "ws/a/b/skills", "ws/real/skills", "out/skills", "shared")
 	at := func(name string) string { return filepath.Join(base, name) }
 	for link, target := range map[string]string{"ws/to-out": at("out"), "ws/a/near": "../real", "to-ws": "ws",
 		"through": "ws/to-out/skills", "loop": "loop"} {

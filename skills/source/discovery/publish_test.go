@@ -9,24 +9,13 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/e2e/testtree"
 )
 
 func write(t *testing.T, dir string, files map[string]string) string {
 	t.Helper()
-	for name, text := range files {
-		file := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		mode := os.FileMode(0o644)
-		if strings.HasSuffix(name, ".sh") {
-			mode = 0o755
-		}
-		if err := os.WriteFile(file, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
+	return testtree.Executable(t, dir, files)
 }
 
 func skillText(name string) string {

@@ -23,12 +23,12 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// place is a directory or file of the server that neither models nor scripts may see.
-type place struct{ what, path string }
+// ownPath is a directory or file of the server that neither models nor scripts may see.
+type ownPath struct{ what, path string }
 
-// findPlaces finds the workspace and the directories of state and records, which must be outside of the
+// findPaths finds the workspace and the directories of state and records, which must be outside of the
 // skills roots and of what scripts see.
-func (p *Plan) findPlaces() (err error) {
+func (p *Plan) findPaths() (err error) {
 	o := p.options
 	p.scan = o.Roots.ScanOptions()
 	if err := o.Choice.Apply(p.scan, o.Process); err != nil {
@@ -53,21 +53,21 @@ func (p *Plan) findPlaces() (err error) {
 	if err := o.Process.CheckDirs(); err != nil {
 		return err
 	}
-	configFile, err := o.Process.ConfigPlace()
+	configFile, err := o.Process.ConfigPath()
 	if err != nil {
 		return err
 	}
 	// Open uses the first two for the stores.
-	p.own = []place{{"--state", state}, {"--artifact-root", artifacts},
+	p.own = []ownPath{{"--state", state}, {"--artifact-root", artifacts},
 		{"--auth-token-file", o.HTTP.TokenFile},
 		{"--tls-key", o.HTTP.Key}, {"--sign-key", o.Records.SignKey},
 		{"--cluster-key", o.Cluster.Key}, {"--cluster-creds", o.Cluster.Creds},
 		{"--cluster-cert-key", o.Cluster.CertKey}}
 	secrets := o.Process.Cfg.Keys.Secrets
 	for _, name := range slices.Sorted(maps.Keys(secrets)) {
-		p.own = append(p.own, place{"the file of the secret " + name, secrets[name].File})
+		p.own = append(p.own, ownPath{"the file of the secret " + name, secrets[name].File})
 	}
-	p.own = slices.DeleteFunc(p.own, func(own place) bool { return own.path == "" })
+	p.own = slices.DeleteFunc(p.own, func(own ownPath) bool { return own.path == "" })
 	for i := range p.own {
 		p.own[i].path, err = filepath.Abs(p.own[i].path)
 		if err != nil {
@@ -79,7 +79,7 @@ func (p *Plan) findPlaces() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := checkPlaces(p.roots, configFile, p.own, p.WorkspacePath, p.Workspace.Mode); err != nil {
+	if err := checkPaths(p.roots, configFile, p.own, p.WorkspacePath, p.Workspace.Mode); err != nil {
 		return err
 	}
 	p.Workspace.ReadOnly, err = servedBelow(p.WorkspacePath, p.Workspace, p.roots,
@@ -92,7 +92,7 @@ func (p *Plan) findPlaces() (err error) {
 	if p.Workspace.Mode == sandbox.WorkspaceRO {
 		writable = "" // read-only for scripts
 	}
-	if err := checkPlaces(p.roots, "", searched, writable, p.Workspace.Mode); err != nil {
+	if err := checkPaths(p.roots, "", searched, writable, p.Workspace.Mode); err != nil {
 		return err
 	}
 	if !o.FromClient {
@@ -129,7 +129,7 @@ func (p *Plan) dropAwaited() {
 		if !root.Awaited {
 			return false
 		}
-		holds := func(own place) bool { return config.Inside(own.path, root.Dir) }
+		holds := func(own ownPath) bool { return config.Inside(own.path, root.Dir) }
 		installed := config.Inside(root.Dir, p.own[0].path)
 		writable := mode == sandbox.WorkspaceRW && !installed &&
 			(o.FromClient || dir != "" && config.Inside(root.Dir, dir))
@@ -150,7 +150,7 @@ func (p *Plan) present() (n int) {
 
 // searched returns the directories in which scripts on the host search for programs: a user with write access
 // there controls what these scripts start.
-func (o *Options) searched() (dirs []place, err error) {
+func (o *Options) searched() (dirs []ownPath, err error) {
 	allowed, err := o.Allowlist()
 	if err != nil {
 		return nil, nil // the policy reports it
@@ -162,7 +162,7 @@ func (o *Options) searched() (dirs []place, err error) {
 				return nil, exit.Usagef("run: chmod o-w "+report.ShellLine(dir),
 					"everyone can write to %s %s, where its script searches for programs", what, dir)
 			}
-			dirs = append(dirs, place{what, dir})
+			dirs = append(dirs, ownPath{what, dir})
 		}
 	}
 	return dirs, nil
@@ -242,10 +242,10 @@ func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error)
 	return sandbox.Workspace{Mode: mode, Dir: handle, Protected: o.Roots.Within(o.Process, real)}, real, nil
 }
 
-// checkPlaces rejects a layout in which a model or a script could reach the server's own files, or a script
+// checkPaths rejects a layout in which a model or a script could reach the server's own files, or a script
 // could write the configuration of the next server or the skills of others. configFile is the path of the
 // configuration file, which may not exist.
-func checkPlaces(roots []skills.Root, configFile string, own []place, workspace string,
+func checkPaths(roots []skills.Root, configFile string, own []ownPath, workspace string,
 	mode sandbox.WorkspaceMode) error {
 	for _, own := range own {
 		for _, root := range roots {
@@ -324,9 +324,9 @@ func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, others [
 		}
 		below = append(below, filepath.ToSlash(rel))
 	}
-	for _, place := range others {
-		rel, err := filepath.Rel(dir, config.Resolved(place))
-		if err == nil && rel != "." && filepath.IsLocal(rel) && config.IsDir(place) {
+	for _, other := range others {
+		rel, err := filepath.Rel(dir, config.Resolved(other))
+		if err == nil && rel != "." && filepath.IsLocal(rel) && config.IsDir(other) {
 			below = append(below, filepath.ToSlash(rel))
 		}
 	}
@@ -470,7 +470,7 @@ func (c *clientWorkspaces) canonical(named string) (string, error) {
 	return real, nil
 }
 
-// check compares a directory with the places of the server.
+// check compares a directory with the paths of the server.
 func (c *clientWorkspaces) check(dir string, info fs.FileInfo, mode sandbox.WorkspaceMode) error {
 	for _, own := range c.own {
 		if holds(dir, info, own) || liesIn(dir, own) {
@@ -493,19 +493,19 @@ func (c *clientWorkspaces) check(dir string, info fs.FileInfo, mode sandbox.Work
 	return nil
 }
 
-// liesIn reports whether dir is place or below it.
-func liesIn(dir, place string) bool {
-	info, err := os.Stat(place)
-	return config.Inside(dir, place) || err == nil && holds(place, info, dir)
+// liesIn reports whether dir is top or below it.
+func liesIn(dir, top string) bool {
+	info, err := os.Stat(top)
+	return config.Inside(dir, top) || err == nil && holds(top, info, dir)
 }
 
-// holds reports whether dir, described by info, is place or contains it, even under another name: on some
+// holds reports whether dir, described by info, is path or contains it, even under another name: on some
 // systems names that differ in case only are the same.
-func holds(dir string, info fs.FileInfo, place string) bool {
-	if config.Inside(place, dir) {
+func holds(dir string, info fs.FileInfo, path string) bool {
+	if config.Inside(path, dir) {
 		return true
 	}
-	for at := config.Resolved(place); ; at = filepath.Dir(at) {
+	for at := config.Resolved(path); ; at = filepath.Dir(at) {
 		if other, err := os.Stat(at); err == nil && os.SameFile(info, other) {
 			return true
 		}

@@ -8,26 +8,26 @@ import (
 	"github.com/skillsd/skillsd/provenance/jetstream"
 )
 
-// place is the server that has something.
-type place struct {
+// holder is the server that has something.
+type holder struct {
 	Node  jetstream.Node `json:"node"`
 	Since time.Time      `json:"since"`
 }
 
-// Put implements tasks.Places.
+// Put implements tasks.Holders.
 func (c *Cluster) Put(ctx context.Context, id string, life time.Duration) error {
-	value, err := json.Marshal(place{c.Records.Self(), time.Now().UTC()})
+	value, err := json.Marshal(holder{c.Records.Self(), time.Now().UTC()})
 	if err != nil {
 		return err
 	}
 	return c.cells.Change(ctx, "place "+id, life, func([]byte) []byte { return value })
 }
 
-// Find implements tasks.Places.
+// Find implements tasks.Holders.
 func (c *Cluster) Find(ctx context.Context, id string) (since time.Time, address string, err error) {
-	var found place
+	var found holder
 	err = c.cells.Change(ctx, "place "+id, time.Second, func(value []byte) []byte {
-		found = place{}
+		found = holder{}
 		_ = json.Unmarshal(value, &found) // an empty value means that no server has it
 		return nil
 	})
