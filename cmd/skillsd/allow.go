@@ -47,7 +47,7 @@ func newAllowCmd(a *app) *cobra.Command {
 			"allow it again. With :pin=script after the script, only its own bytes must stay the same. " +
 			"A file outside scripts/ can be allowed if an interpreter runs it, such as " +
 			"pdf:bin/fill.py; the instructions and other texts of a skill cannot.\n\n" +
-			"The next question, or --ask, is how often you are asked before a run: about each run, " +
+			"The answer, or --ask, is also how often you are asked before a run: about each run, " +
 			"until you allow the script for the rest of a session, or never. Without a terminal, --yes " +
 			"is your answer. In a shell that an agent opened for its model nothing is allowed. " +
 			"Comments in the configuration stay. The first allowed script also offers run_skill_script " +
@@ -105,7 +105,7 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 	return o.allow(ctx, snapshot, entry)
 }
 
-// askWords are the answers to the question how often the user is asked.
+// askWords are the answers about how often the user is asked.
 var askWords = []string{string(policy.AskAlways), string(policy.AskSession), string(policy.AskNever)}
 
 // notTampered returns an error for an installed skill whose files are not those that were installed.
@@ -125,22 +125,39 @@ func (a *app) notTampered(ctx context.Context, sk *skills.Skill) error {
 		report.Printable(sk.Path), serve.TamperedText)
 }
 
-// howOften asks how often to ask before the script runs; an empty answer changes nothing.
-func (o *allowOptions) howOften(ctx context.Context, now policy.Ask) (string, error) {
-	if now == "" {
-		now = "each run"
+// decide asks whether the script may run, and in the same question how often to ask before it runs. It
+// returns whether the user was asked, and the word for how often, which is empty if nothing of that changes.
+//
+// Errors: *exit.Error for a no, and without a terminal or --yes.
+func (o *allowOptions) decide(ctx context.Context, name string, now policy.Ask) (bool, string, error) {
+	if o.Yes || o.Ask != "" || !report.IsTerminal(o.app.in) || !report.IsTerminal(o.app.err) {
+		asked, err := o.app.confirmed(ctx, o.Yes, "Allow "+name+" to run?")
+		return asked, "", err
 	}
-	prompt := "Ask you before it runs?\n" +
-		"  always   about each run\n" +
-		"  session  until you allow it for the rest of a session\n" +
-		"  never    not at all: exactly these bytes run for every client that calls them\n" +
-		"[Enter: " + string(now) + "] "
+	before := map[policy.Ask]string{policy.AskSession: "you are asked once in a session, as now",
+		policy.AskNever: "you are not asked, as now"}[now]
+	prompt := "Allow " + name + " to run?\n" +
+		"  y        " + cmp.Or(before, "you are asked before each run") + "\n" +
+		"  always   you are asked before each run\n" +
+		"  session  you are asked until you allow it for the rest of a session\n" +
+		"  never    you are not asked: exactly these bytes run for every client that calls them\n"
+	if before == "" {
+		prompt = strings.Replace(prompt, "  always   you are asked before each run\n", "", 1)
+	}
+	prompt += "[y, session, never, or n] "
 	for {
 		word, err := o.app.typed(ctx, prompt)
-		if err != nil || word == "" || slices.Contains(askWords, word) {
-			return word, err
+		switch {
+		case err != nil:
+			return true, "", err
+		case word == "y" || word == "yes":
+			return true, "", nil
+		case slices.Contains(askWords, word):
+			return true, word, nil
+		case word == "" || word == "n" || word == "no":
+			return true, "", exit.Errorf(exit.Failure, "", "nothing is written")
 		}
-		prompt = "[" + strings.Join(askWords, ", ") + ", or Enter] "
+		prompt = "[y, " + strings.Join(askWords, ", ") + ", or n] "
 	}
 }
 
@@ -246,19 +263,11 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		return err
 	}
 	offered := o.app.isSet("allow-tool") || slices.Contains(o.app.Cfg.Keys.AllowTools, mcpserver.ToolRun)
-	question := "Allow " + report.Printable(serve.ScriptName(entry)) + " to run?"
-	asked, err := o.app.confirmed(ctx, o.Yes, question)
+	asked, word, err := o.decide(ctx, report.Printable(serve.ScriptName(entry)), known.Ask)
 	if err != nil {
 		return err
 	}
-	entry.Ask = policy.Ask(o.Ask)
-	if asked && entry.Ask == "" {
-		word, err := o.howOften(ctx, known.Ask)
-		if err != nil {
-			return err
-		}
-		entry.Ask = policy.Ask(word)
-	}
+	entry.Ask = policy.Ask(cmp.Or(o.Ask, word))
 	facts.Config, err = o.app.EditAllow(ctx, func(edit *config.AllowEdit) error {
 		if !offered {
 			if err := edit.Offer(); err != nil {

@@ -387,7 +387,7 @@ func (o *updateOptions) accepted(args []string) (quarantined, names []string, er
 		return nil, args, nil
 	}
 	if len(args) == 0 {
-		return nil, nil, exit.Usagef("`skillsd list --only quarantined` lists them",
+		return nil, nil, exit.Usagef("`skillsd list --only waiting` lists them",
 			"--accept takes the names of skills, or the digest of a version")
 	}
 	lock, err := o.app.readLock()

@@ -38,7 +38,8 @@ func (a *app) offOr(name string, other error) error {
 	if e := lock.Find(name); e != nil && !e.Served() {
 		state, reason := installing.NotServed(e)
 		return exit.Errorf(exit.Failure, report.Printable(reason),
-			"%s is installed and %s (from %s)", name, state, report.Printable(report.OriginText(e)))
+			"%s is installed and %s (from %s)", name, report.StateWord(state),
+			report.Printable(report.OriginText(e)))
 	}
 	return other
 }

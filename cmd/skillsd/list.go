@@ -56,7 +56,8 @@ func newListCmd(a *app) *cobra.Command {
 		Short: "List your skills, and what is wrong with them",
 		Long: "List every skill with its state: ✓ enabled; ○ hidden from models, or disabled; ✗ " +
 			"unavailable, or installed and not served because it needs a review (`skillsd update " +
-			"--accept`).\n\n" +
+			"--accept`). TRUST is how far it is trusted: builtin, org, user, or third-party for what " +
+			"others wrote.\n\n" +
 			"FORM is strict if `skillsd validate` accepts the skill, repaired if its frontmatter loads " +
 			"only after a repair, else lenient. RUN is the number of scripts that you allowed, of all. " +
 			"Problems are on stderr, each with a fix. The exit code is 1 if a directory that you named " +
@@ -66,14 +67,17 @@ func newListCmd(a *app) *cobra.Command {
 	}
 	opts.register(cmd.Flags())
 	cmd.Flags().StringVar(&opts.Only, "only", "",
-		"only skills in this `STATE`: enabled, hidden, disabled, unavailable, quarantined or, with "+
-			"--json, broken")
+		"only skills in this `STATE`: enabled, hidden, disabled, unavailable, waiting (for a review) or, "+
+			"with --json, broken")
 	return cmd
 }
 
 func (o *listOptions) run(ctx context.Context, _ []string) error {
+	if o.Only == report.StateWaiting {
+		o.Only = report.StateQuarantined
+	}
 	if o.Only != "" && !slices.Contains(listStates, o.Only) {
-		return exit.Usagef("use enabled, hidden, disabled, unavailable, quarantined or broken",
+		return exit.Usagef("use enabled, hidden, disabled, unavailable, waiting or broken",
 			"--only: unknown state %q", o.Only)
 	}
 	verdicts, snapshot, err := o.judged(ctx)
@@ -121,7 +125,7 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 		err = report.PrintSkills(o.app.out, rows, o.app.columns(o.app.out),
 			report.NewPaint(o.app.Env, o.app.out))
 	case o.Only != "":
-		o.app.printf("no skill is %s\n", o.Only)
+		o.app.printf("no skill is %s\n", report.StateWord(o.Only))
 	default:
 		o.app.printf("no skills\n")
 	}

@@ -241,9 +241,9 @@ func newBareCmd(a *app) *cobra.Command {
 			"  skillsd allow pdf:scripts/extract.py   read a script and let it run\n" +
 			"  skillsd doctor                         what is missing, and what to do\n" +
 			"  skillsd session show                   what a model was shown and ran\n\n" +
-			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems; " +
-			"see `skillsd help config`. `skillsd completion --help` shows how a shell completes " +
-			"commands and names.",
+			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems. " +
+			"All options, and more about exit codes: `skillsd help config`. `skillsd completion --help` " +
+			"shows how a shell completes commands and names; bash needs its package bash-completion.",
 		Version:           readBuild().Version,
 		SilenceErrors:     true,
 		SilenceUsage:      true,

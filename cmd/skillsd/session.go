@@ -120,8 +120,11 @@ func listSessions(ctx context.Context, records provenance.Reader) ([]provenance.
 	return sessions, nil
 }
 
-// findSession opens the recorded sessions and resolves name: an id, "latest" or a unique prefix of an id. The
-// caller closes the records.
+// minEnd is the minimum length of the end of an id that names a session.
+const minEnd = 8
+
+// findSession opens the recorded sessions and resolves name: an id, "latest", or a unique begin or end of an
+// id. The caller closes the records.
 func (a *app) findSession(ctx context.Context, name string) (_ provenance.Reader, id string, err error) {
 	records, dir, err := a.records(ctx)
 	if err != nil {
@@ -137,11 +140,13 @@ func (a *app) findSession(ctx context.Context, name string) (_ provenance.Reader
 		return nil, "", err
 	}
 	var matches []string
+	end := strings.TrimPrefix(name, "…") // the page shows the end of an id
 	for i, s := range sessions {
 		if s.ID == name || name == "latest" && i == 0 {
 			return records, s.ID, nil
 		}
-		if name != "" && strings.HasPrefix(s.ID, name) {
+		isEnd := len(end) >= minEnd && strings.HasSuffix(s.ID, end)
+		if name != "" && strings.HasPrefix(s.ID, name) || isEnd {
 			matches = append(matches, s.ID)
 		}
 	}
@@ -150,7 +155,7 @@ func (a *app) findSession(ctx context.Context, name string) (_ provenance.Reader
 		return records, matches[0], nil
 	case len(matches) > 1:
 		err = exit.Errorf(exit.Failure, "give more of the id; see `skillsd session list`",
-			"%d sessions begin with %q", len(matches), name)
+			"%d sessions begin or end with %q", len(matches), name)
 	case len(sessions) == 0:
 		err = exit.Errorf(exit.Failure, "there are none in "+dir+
 			" yet: set a client up, as by `skillsd setup "+

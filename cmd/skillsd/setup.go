@@ -341,8 +341,8 @@ func (o *setupOptions) remote(e *clients.Entry, args []string) error {
 	return nil
 }
 
-// command returns the program that the client starts, and its arguments before those of skillsd. A link in
-// PATH to this program is better than its target, which an update may move. The file of a project must not
+// command returns the program that the client starts, and its arguments before the words for skillsd. A link
+// in PATH to this program is better than its target, which an update may move. The file of a project must not
 // contain paths of this machine.
 func (o *setupOptions) command() ([]string, error) {
 	if o.Project != "" {
@@ -365,8 +365,8 @@ func (o *setupOptions) command() ([]string, error) {
 	return []string{self}, err
 }
 
-// inCacheOfNPX reports whether npx started the program at a path. On Windows, clients cannot start npx without
-// a shell.
+// inCacheOfNPX reports whether npx started the program at a path. On Windows, clients cannot start npx
+// without a shell.
 func inCacheOfNPX(path string) bool {
 	return runtime.GOOS != "windows" && strings.Contains(path, "/_npx/")
 }

@@ -185,7 +185,8 @@ func (s *machineSetup) print(ctx context.Context) {
 		if len(shown) < len(s.linked) {
 			shown = append(slices.Clone(shown), fmt.Sprintf("and %d more", len(s.linked)-len(shown)))
 		}
-		a.notef("         links to other directories stay there: %s", report.Printable(strings.Join(shown, ", ")))
+		a.notef("         links to other directories stay there: %s",
+			report.Printable(strings.Join(shown, ", ")))
 	}
 	path, _ := a.Env("PATH")
 	runner, _, err := detect.Select(ctx, detect.Auto, &detect.Options{Path: path, Writable: a.Writable(),
@@ -366,8 +367,8 @@ func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
 	return errors.Join(err, wrong)
 }
 
-// warnOfShadows names the skills that were taken over and are not used, since a directory that comes first has
-// a skill with the same name.
+// warnOfShadows names the skills that were taken over and are not used, since a directory that comes first
+// has a skill with the same name.
 func (s *machineSetup) warnOfShadows(ctx context.Context) {
 	lock, err := s.app.readLock()
 	if err != nil {

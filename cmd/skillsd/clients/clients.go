@@ -64,8 +64,8 @@ const NPX = "npx"
 // isPackage reports whether an argument of npx is the package of skillsd, with or without a version.
 func isPackage(arg string) bool { return arg == "skillsd" || strings.HasPrefix(arg, "skillsd@") }
 
-// ServeArgs returns the arguments that start skillsd after the program, or after the package if npx starts it,
-// and those before them.
+// ServeArgs returns the arguments that start skillsd after the program, or after the package if npx starts
+// it, and the arguments before them.
 func ServeArgs(args []string) (before, serve []string) {
 	at := slices.IndexFunc(args[:min(len(args), 2)], isPackage) + 1
 	return args[:at], args[at:]

@@ -25,8 +25,8 @@ func Mark(rows []report.SkillRow, lock *install.Lock, state string) {
 		case e == nil:
 			row.Reasons = append(row.Reasons, "is not in the lock file: see `skillsd doctor`")
 		case inside == "" && row.TreeDigest != "" && e.Tree != row.TreeDigest:
-			row.Reasons = append(row.Reasons, "was changed where it is installed, and not by an update: `skillsd sync` "+
-				"brings back what was installed")
+			row.Reasons = append(row.Reasons, "was changed where it is installed, and not by an update: "+
+				"`skillsd sync` brings back what was installed")
 			fallthrough
 		default:
 			row.Origin = report.OriginText(e)

@@ -191,7 +191,7 @@ func (v *view) node() g.Node {
 			v.header()),
 			tag("main", attr("id", "main"), attr("tabindex", -1),
 				iff(v.Unread != "", tag("p.note.bad", attr("role", "alert"),
-					"The records of sessions cannot be read: ", bdi(v.Unread))),
+					"The logs of sessions cannot be read: ", bdi(v.Unread))),
 				v.body(), iff(v.JSON != "", tag("p.pages", link(v.JSON, "JSON")))))
 	}
 	return nodes(g.Raw("<!doctype html>\n"),

@@ -264,12 +264,12 @@ func (d *Live) node() g.Node {
 	number := func(n int64) string { return fmt.Sprint(n) }
 	return nodes(tag("h2", attr("id", "server"), "This server"),
 		tag("p", plural(d.Free, "free slot"), " for scripts, ", plural(d.Waiting, "run"), " waiting."),
-		iff(len(d.Principals) > 0, table("Principals, with what they use of their quotas",
-			"Principal|#Running|#Waiting|#Sessions|#Records|#Outputs",
+		iff(len(d.Principals) > 0, table("Users, with what they use of their quotas",
+			"User|#Running|#Waiting|#Sessions|#Logs|#Outputs",
 			each(d.Principals, func(_ int, p Principal) g.Node {
-				return tag("tr", cell("Principal", bdi(p.Name)), cell("Running.n", p.Running),
+				return tag("tr", cell("User", bdi(p.Name)), cell("Running.n", p.Running),
 					cell("Waiting.n", p.Waiting), use("Sessions.n", p.Sessions, number),
-					use("Records.n", p.Bytes, size), use("Outputs.n", p.Outputs, size))
+					use("Logs.n", p.Bytes, size), use("Outputs.n", p.Outputs, size))
 			}))))
 }
 
@@ -300,5 +300,5 @@ func members(d *cluster.Members) g.Node {
 	return nodes(tag("h2", "Cluster"),
 		table("Servers of skillsd that answer, with the sessions that each has",
 			"Node|Address|#Sessions", nodeRows), iff(d.Pool != "", tag("p", workers)),
-		iff(len(copies) > 0, table("Copies of the records", "Server of NATS|State|#Messages behind", copies)))
+		iff(len(copies) > 0, table("Copies of the logs", "Server of NATS|State|#Messages behind", copies)))
 }

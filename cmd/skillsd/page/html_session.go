@@ -18,7 +18,7 @@ func (d *Sessions) node(v *view) g.Node {
 	}
 	c := d.Counts
 	rows := table(plural(d.Of, "session")+", newest first",
-		"Started|Session|Principal|Client|Skills|#Runs|#Refused|Worst|State|Record",
+		"Started|Session|User|Client|Skills|#Runs|#Refused|Worst|State|Log",
 		each(d.Sessions, func(_ int, s Summary) g.Node { return s.row() }))
 	switch {
 	case len(d.Sessions) > 0:
@@ -39,7 +39,7 @@ func (d *Sessions) node(v *view) g.Node {
 			tile("refused in them", c.Denials > 0, link("/refusals?days=1", c.Denials)),
 			tile("crashed or damaged", c.Faults > 0, link("/sessions?state=crashed+or+damaged", c.Faults))),
 		tag("form.filters", attr("method", "get"), attr("role", "search"), attr("id", "filters"),
-			input("Principal", "principal"), input("Client", "client"), input("Skill", "skill"),
+			input("User", "principal"), input("Client", "client"), input("Skill", "skill"),
 			tag("label", "State", tag("select", attr("name", "state"), tag("option", attr("value", ""),
 				"any"),
 				each(d.States, func(_ int, state string) g.Node {
@@ -75,11 +75,11 @@ func (s *Summary) row() g.Node {
 	}
 	return tag("tr", cell("Started", when(s.CreatedAt.Time)),
 		cell("Session.word", link(at(s.ID, ""), tag("code", short(s.ID)))),
-		cell("Principal", arg(s.Principal)),
+		cell("User", arg(s.Principal)),
 		cell("Client.client", arg(shortClient(s.Client))),
 		cell("Skills.skills", skills, iff(len(s.Skills) > 6, " …")),
 		cell("Runs.n", s.Counts.Runs), cell("Refused.n", refused), cell("Worst", worst),
-		cell("State.word", tag("span.tag."+stateClass(s.State), s.State)), cell("Record.word", record))
+		cell("State.word", tag("span.tag."+stateClass(s.State), s.State)), cell("Log.word", record))
 }
 
 // pseudoVersion is the version of a program that was built between releases: it names a time and a commit.
@@ -128,10 +128,10 @@ func (d *Session) node(v *view) g.Node {
 	}
 	return nodes(tag("p.crumb", link("/sessions", "Sessions")), tag("h1", "Session ", tag("code", d.ID)),
 		v.live("?session="+url.QueryEscape(d.ID),
-			tag("dl.facts", fact("Record", record),
+			tag("dl.facts", fact("Log", record),
 				fact("Head", plural(d.Head.Seq, "event"), " ",
 					tag("code.mute", attr("title", d.Head.Hash), short(d.Head.Hash))),
-				fact("Principal", bdi(d.Principal)), fact("Client", bdi(d.Client)),
+				fact("User", bdi(d.Principal)), fact("Client", bdi(d.Client)),
 				fact("State", tag("span.tag."+stateClass(d.State), d.State)), fact("Started", started),
 				fact("Skills", skills), fact("Mode", bdi(d.Mode)),
 				iff(d.ClientSession != "", fact("Client's id", bdi(d.ClientSession), " ",
@@ -140,7 +140,7 @@ func (d *Session) node(v *view) g.Node {
 				iff(d.Parent != "", fact("Parent", session(d.Parent))),
 				iff(len(d.Children) > 0, fact("Children", each(d.Children,
 					func(_ int, id string) g.Node { return nodes(session(id), " ") })))),
-			iff(d.Fault != "", tag("p.note.bad", "The record cannot be read to its end: ", bdi(d.Fault), " ",
+			iff(d.Fault != "", tag("p.note.bad", "The log cannot be read to its end: ", bdi(d.Fault), " ",
 				verify)),
 			tag("h2", attr("id", "timeline"), "Timeline ", mute(plural(d.Of, "call"))),
 			tag("nav.pages", attr("aria-label", "Of this session"), iff(only, link(at(d.ID, ""),
@@ -208,7 +208,7 @@ func (b *Block) outcome() g.Node {
 	}
 	return tag("div.out", tag("span.tag."+b.Class, bdi(b.Outcome)), " ", bars,
 		iff(b.Backend != "", mute(bdi(b.Backend), iff(b.Network != "", ", network ", bdi(b.Network)),
-			iff(b.Evidence != "", ", evidence: ", bdi(b.Evidence))), " "),
+			iff(b.Evidence != "", ", permitted by: ", bdi(b.Evidence))), " "),
 		iff(b.Answer != "", mute("the user answered ", bdi(b.Answer))))
 }
 

@@ -195,7 +195,11 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 		}
 		fmt.Fprintf(w, "%s %s (%s)\n", verb, Printable(rows[0].Path), tier)
 		printBelow(w, "from", rows[0].Origin)
-		printBelow(w, "verdict", string(cmp.Or(r.Installed[0].Lock.Verdict, policy.Clean)))
+		review := "needed, see below"
+		if cmp.Or(r.Installed[0].Lock.Verdict, policy.Clean) == policy.Clean {
+			review = "nothing suspicious found"
+		}
+		printBelow(w, "review", review)
 		rows[0].printFacts(w)
 		for _, nested := range rows[1:] {
 			fmt.Fprintf(w, "nested skill %s (%s)\n", Printable(nested.Path), nested.Tier)

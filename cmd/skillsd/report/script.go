@@ -42,7 +42,7 @@ type ScriptFacts struct {
 	// Unreached is why the script could not reach the hosts of its entry.
 	Unreached string `json:"unreached,omitempty"`
 
-	shown []string // those of Files that allow can show
+	shown []string // the part of Files that allow can show
 }
 
 // ImportRow is a module that a script imports.
@@ -267,7 +267,7 @@ func (f *ScriptFacts) Print(to io.Writer) error {
 func (f *ScriptFacts) printFacts(w io.Writer) {
 	fact := func(name, value string) { printFact(w, "", 9, name, value) }
 	fact("script", f.Skill+":"+f.Script)
-	fact("tier", f.Tier)
+	fact("trust", f.Tier)
 	fact("runtime", strings.Join(append([]string{f.Runtime}, f.Flags...), " "))
 	fact("shebang", f.Shebang)
 	fact("size", fmt.Sprintf("%d bytes", f.Size))

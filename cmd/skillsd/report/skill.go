@@ -285,7 +285,7 @@ func padded(rows [][]string) []string {
 // PrintSkills prints a table that fits a width of 74 columns and more, unless a path or a reason alone is
 // longer: these are never truncated.
 func PrintSkills(w io.Writer, rows []SkillRow, most int, paint Paint) error {
-	facts := [][]string{{"TIER", "FORM", "FILES", "RUN"}}
+	facts := [][]string{{"TRUST", "FORM", "FILES", "RUN"}}
 	paths := len("SKILL")
 	for i := range rows {
 		facts = append(facts, rows[i].facts())
@@ -311,7 +311,7 @@ func PrintSkills(w io.Writer, rows []SkillRow, most int, paint Paint) error {
 		row := &rows[i]
 		line(row.mark(paint), Printable(row.Path), lines[i+1], row.Description)
 		for _, reason := range row.Reasons {
-			fmt.Fprintf(&out, "    %s: %s\n", row.State, Printable(reason))
+			fmt.Fprintf(&out, "    %s: %s\n", StateWord(row.State), Printable(reason))
 		}
 	}
 	_, err := io.WriteString(w, out.String())
@@ -320,6 +320,17 @@ func PrintSkills(w io.Writer, rows []SkillRow, most int, paint Paint) error {
 
 // StateQuarantined is the state of an installed skill that no user has accepted.
 const StateQuarantined = "quarantined"
+
+// StateWaiting is the word for StateQuarantined in texts.
+const StateWaiting = "waiting"
+
+// StateWord returns the word for a state in texts.
+func StateWord(state string) string {
+	if state == StateQuarantined {
+		return StateWaiting
+	}
+	return state
+}
 
 // StateBroken is the state of a skill that cannot be loaded.
 const StateBroken = "broken"
@@ -394,14 +405,15 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 	fact("skill", row.Path)
 	fact("name", row.Name)
 	fact("description", OneLine(row.Description))
-	fact("tier", row.Tier)
+	fact("trust", row.Tier)
 	fact("directory", row.Root)
 	fact("origin", row.Origin)
 	fact("file", row.File)
 	for _, shadow := range row.Shadows {
 		fact("shadows", fmt.Sprintf("the one in %s (%s)", shadow.Root, shadow.Tier))
 	}
-	fact("state", row.mark(false)+" "+strings.Join(append([]string{row.State}, row.Reasons...), ", "))
+	state := append([]string{StateWord(row.State)}, row.Reasons...)
+	fact("state", row.mark(false)+" "+strings.Join(state, ", "))
 	fact("form", row.form())
 	fact("publishable", fmt.Sprint(row.Form.Publishable))
 	fact("license", row.License)

@@ -87,8 +87,8 @@ type Imported struct {
 	Files   []string `json:"files"` // paths of other files of its skill, by it or by one of them, sorted
 }
 
-// ParsePython parses the output of the command of Python: the imports of each of n scripts. Files are not
-// checked against those of the skill.
+// ParsePython parses the output of the command of Python: the imports of each of n scripts. The skill
+// may lack some of the files.
 func ParsePython(stdout []byte, n int) ([]Imported, error) {
 	var answers []Imported
 	if err := json.Unmarshal(stdout, &answers); err != nil {
