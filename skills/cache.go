@@ -40,9 +40,9 @@ const (
 // may differ. A value is decoded only when it is looked up: a process that serves one of ten thousand skills
 // must not decode the others.
 //
-// The form is binary because a start reads all of it. With a line of JSON for each record, a start with 10,000
-// skills took 6 to 8 times as long for its facts, and still twice as long if only the values were JSON; the
-// file was larger by a third.
+// The form is binary because a start reads all of it. With a line of JSON for each record, a start with
+// 10,000 skills took 6 to 8 times as long for its facts, and still twice as long if only the values were
+// JSON; the file was larger by a third.
 type Cache struct {
 	file   string
 	sample func() bool // nil: true once in sampleOne calls
@@ -216,7 +216,8 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 			if sk := s.scanned[i]; !sk.broken {
 				known[2*i] = newRecord(ofSkill, sk.mark, sk.pack())
 				if listed := sk.state.listed.Load(); listed != nil {
-					known[2*i+1] = newRecord(ofIndex, listed.dirs[0].mark.identity(), sk.packIndex(sk.indexed()))
+					known[2*i+1] = newRecord(ofIndex, listed.dirs[0].mark.identity(),
+						sk.packIndex(sk.indexed()))
 				}
 			}
 		}

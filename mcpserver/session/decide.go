@@ -127,7 +127,8 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 		return err
 	}
 	err = s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Call: r.id,
-		Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(), Detail: reply.detail(), Row: r.row()})
+		Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(), Detail: reply.detail(),
+		Row: r.row()})
 	if err != nil {
 		return err
 	}

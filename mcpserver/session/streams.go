@@ -94,9 +94,9 @@ func CutText(text []byte, room int) []byte {
 }
 
 const (
-	// maxWholeBytes is the most bytes of JSON of both streams of a run together, or of the instructions or the
-	// files of a load, that an answer has for a program. An answer has streams twice, and must fit into a
-	// message of 8 MiB, which is what many readers accept.
+	// maxWholeBytes is the most bytes of JSON of both streams of a run together, or of the instructions or
+	// the files of a load, that an answer has for a program. An answer has streams twice, and must fit into
+	// a message of 8 MiB, which is what many readers accept.
 	maxWholeBytes = 3 << 20
 
 	// MaxWhole is the most characters of each stream if they are larger: none has more than 6 bytes.

@@ -10,8 +10,8 @@ import (
 
 // Moves decides about skills that are no longer where they came from.
 type Moves struct {
-	// Follow updates from the new location, if there is one: another path of the source, or the default branch
-	// of a repository whose branch is gone.
+	// Follow updates from the new location, if there is one: another path of the source, or the default
+	// branch of a repository whose branch is gone.
 	Follow bool
 	// Prune removes the skills that their source no longer has.
 	Prune bool

@@ -102,8 +102,8 @@ func (e *Entry) check() error {
 	if plain.Skill != e.Skill || plain.Path != e.Path || plain.Pin != e.Pin {
 		return fmt.Errorf("an entry is written %s", plain.Spec())
 	}
-	for _, check := range []func() error{e.checkPins, e.checkNetwork, e.checkNames, e.checkWords, e.checkSearchPath,
-		e.checkEnvironment, e.checkLimits} {
+	for _, check := range []func() error{e.checkPins, e.checkNetwork, e.checkNames, e.checkWords,
+		e.checkSearchPath, e.checkEnvironment, e.checkLimits} {
 		if err := check(); err != nil {
 			return err
 		}

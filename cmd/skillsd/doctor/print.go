@@ -80,7 +80,7 @@ func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose
 		}
 	}
 	if left > 0 {
-		fmt.Fprintf(&out, "more: --verbose says %s in full, with digests\n",
+		fmt.Fprintf(&out, "more: `skillsd doctor --verbose` prints %s in full, with digests\n",
 			report.Plural(left, "check"))
 	}
 	_, err := io.WriteString(w, out.String())
