@@ -40,6 +40,7 @@ func newEnvCmd(a *app) *cobra.Command {
 			"skillsd fetches and unpacks the packages, keeps them by digest and mounts them read-only. " +
 			"No code of a package runs while it is made. The entry of a script names its environment. " +
 			"See `skillsd help env`.",
+		Args: cobra.NoArgs,
 		RunE: groupE,
 	}
 	sub := func(use, short, long string, args cobra.PositionalArgs, writes bool,
