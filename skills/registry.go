@@ -119,10 +119,11 @@ func (r *Registry) Scans() (n int, took time.Duration) {
 func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Diff, error) {
 	r.scanning.Lock()
 	defer r.scanning.Unlock()
-	defer func(start time.Time) {
-		r.took.Add(int64(time.Since(start)))
+	began := time.Now()
+	defer func() {
+		r.took.Add(int64(time.Since(began)))
 		r.scans.Add(1)
-	}(time.Now())
+	}()
 	old := r.current.Load()
 	r.remember(old.scanned)
 	s := &scanner{opts: r.opts, roots: r.roots, known: r.walks}
@@ -165,7 +166,7 @@ func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Di
 		return Diff{}, nil
 	}
 	fresh := now.after(found, s.notes)
-	fresh.dirs, fresh.listings = s.dirs(), s.listings()
+	fresh.dirs, fresh.listings, fresh.began = s.dirs(), s.listings(), began
 	d := diff(now, fresh)
 	removed := make([]*Skill, len(d.Removed))
 	for i, path := range d.Removed {
@@ -230,7 +231,7 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	found := slices.Clone(old.scanned)
 	found[at] = fresh
 	next := old.after(found, old.scan)
-	next.dirs, next.listings = old.dirs, old.listings
+	next.dirs, next.listings, next.began = old.dirs, old.listings, old.began
 	r.current.Store(next)
 	fresh = next.scanned[at]
 	if next.Skill(sk.Path) != fresh {

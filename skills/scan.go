@@ -88,12 +88,13 @@ func (o *ScanOptions) withDefaults() *ScanOptions {
 // Errors: the error of ctx; a root that cannot be read, with StrictRoots; ErrExhausted, because an incomplete
 // scan must not replace a complete one.
 func Scan(ctx context.Context, roots []Root, opts *ScanOptions) (*Snapshot, error) {
+	began := time.Now()
 	s := &scanner{opts: opts.withDefaults(), roots: slices.Clone(roots)}
 	if err := s.scan(ctx); err != nil {
 		return nil, err
 	}
 	snapshot := assemble(s.roots, s.found, s.notes, s.opts)
-	snapshot.dirs, snapshot.listings = s.dirs(), s.listings()
+	snapshot.dirs, snapshot.listings, snapshot.began = s.dirs(), s.listings(), began
 	return snapshot, nil
 }
 

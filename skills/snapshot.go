@@ -28,6 +28,7 @@ type Snapshot struct {
 	scan     []Diagnostic // diagnostics of the scan
 	unread   []string     // directories of unreadable roots
 	dirs     []string     // walked directories
+	began    time.Time    // when the scan began
 	listings [][]listing  // listings of directories, for the cache
 	opts     *ScanOptions // with defaults
 	byPath   map[string]*Skill
@@ -68,6 +69,10 @@ func (s *Snapshot) Cut() []Diagnostic {
 	}
 	return cut
 }
+
+// Began returns the time at which the scan of the snapshot began, which [Snapshot.GeneratedAt] ended: it may
+// lack changes since then. It is zero before the first scan.
+func (s *Snapshot) Began() time.Time { return s.began }
 
 // assemble makes a snapshot of the found skills by the rules of precedence.
 func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions) *Snapshot {

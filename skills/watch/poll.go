@@ -47,7 +47,7 @@ func (w *watcher) poll() {
 	}
 	for path, now := range next {
 		was, known := w.polled[path]
-		if known && now != was || !known && !now.modified.Before(snapshot.GeneratedAt.Add(-slack)) {
+		if known && now != was || !known && !now.modified.Before(snapshot.Began().Add(-slack)) {
 			w.note(path)
 		}
 	}

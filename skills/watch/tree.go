@@ -45,7 +45,7 @@ func (w *watcher) follow(ctx context.Context) {
 		if w.areas[dir] {
 			continue
 		}
-		err := w.add(ctx, dir, snapshot.GeneratedAt.Add(-slack), 0)
+		err := w.add(ctx, dir, snapshot.Began().Add(-slack), 0)
 		gone := errors.Is(err, fs.ErrNotExist) // even if it was created again since
 		if err != nil && !gone {
 			w.degrade(ctx, err)

@@ -213,8 +213,10 @@ func TestRun(t *testing.T) {
 			w.describes("a", "second")
 		},
 		"root replaced": func(w *tree) {
+			// Polls do not see a SKILL.md in a directory that was scanned without one.
+			w.write("../next/e/SKILL.md", document("e", "new"))
 			w.rename(".", "../away")
-			w.write("e/SKILL.md", document("e", "new"))
+			w.rename("../next", ".")
 			w.describes("e", "new")
 			w.describes("a", "")
 			w.write("e/SKILL.md", document("e", "newer"))
@@ -228,6 +230,27 @@ func TestRun(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A scan may take longer than the times of files are late: a file that was written after its directory was read
+// is found all the same.
+func TestRunSeesWhatScansMiss(t *testing.T) {
+	t.Parallel()
+	w := plant(t)
+	var once sync.Once
+	// The clock is read when the directories have been read, and is as late as after a long scan.
+	now := func() time.Time {
+		if _, err := os.Stat(w.path("e")); err == nil {
+			once.Do(func() { _ = os.WriteFile(w.path("e/SKILL.md"), []byte(document("e", "late")), 0o644) })
+		}
+		return time.Now().Add(2 * slack)
+	}
+	w.registry = skills.NewRegistry([]skills.Root{{Dir: w.dir}}, &skills.ScanOptions{Now: now})
+	w.check(os.Mkdir(w.path("e"), 0o755))
+	_, err := w.registry.Rescan(t.Context())
+	w.check(err)
+	run(t, w, Options{Debounce: 10 * time.Millisecond})
+	w.describes("e", "late")
 }
 
 // A change of a file other than SKILL.md is told once the digests have been.
