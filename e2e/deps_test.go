@@ -537,6 +537,42 @@ func TestArchitecture(t *testing.T) {
 			t.Errorf("it does not name the package %s", name)
 		}
 	}
+	table, _, _ := strings.Cut(string(text), "\n## How a call")
+	rows := ownerRow.FindAllStringSubmatch(table, -1)
+	if len(rows) < 30 {
+		t.Errorf("the table of packages has %d rows", len(rows))
+	}
+	for _, row := range rows {
+		for _, name := range ownerNames(row[1]) {
+			if files, _ := filepath.Glob(filepath.Join("..", name, "*.go")); len(files) == 0 {
+				t.Errorf("its table has the package %s, which is not there", name)
+			}
+		}
+	}
+}
+
+// ownerRow matches a row of the table of packages.
+var ownerRow = regexp.MustCompile("(?m)^\\| (`[^|]+) \\|")
+
+// ownerNames returns the packages of the first cell of such a row: `a/b`, `c` and `d/{e,f}` are a/b, a/c, d/e and d/f.
+func ownerNames(cell string) (names []string) {
+	above := ""
+	for name := range strings.SplitSeq(cell, "`, `") {
+		name = strings.Trim(name, "` ")
+		if !strings.Contains(name, "/") && above != "" {
+			name = above + "/" + name
+		}
+		head, rest, several := strings.Cut(name, "/{")
+		if !several {
+			above = path.Dir(name)
+			names = append(names, name)
+			continue
+		}
+		for last := range strings.SplitSeq(strings.TrimSuffix(rest, "}"), ",") {
+			names = append(names, head+"/"+last)
+		}
+	}
+	return names
 }
 
 // changeRow matches a row of the table of changes: its files, and the example.
