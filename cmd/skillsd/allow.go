@@ -143,8 +143,10 @@ func (o *allowOptions) decide(ctx context.Context, name string, now policy.Ask) 
 		"  never    you are not asked: exactly these bytes run for every client that calls them\n"
 	if before == "" {
 		prompt = strings.Replace(prompt, "  always   you are asked before each run\n", "", 1)
+		prompt += "[y, session, never, or n] "
+	} else {
+		prompt += "[y, always, session, never, or n] "
 	}
-	prompt += "[y, session, never, or n] "
 	for {
 		word, err := o.app.typed(ctx, prompt)
 		switch {
@@ -209,13 +211,18 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	if err != nil {
 		return err
 	}
+	var uncovered error
 	if !verdicts.Covers(sk, entry.Path, script.Runtime(facts.Runtime)) {
 		tools := cmp.Or(strings.Join(sk.Frontmatter.AllowedTools, " "), "empty")
-		return exit.Errorf(exit.Failure, "allowing it would have no effect; if you trust the skill more "+
-			"than its author asks for, set policy: {allowed_tools: advisory}, or let the author add "+
+		uncovered = exit.Errorf(exit.Failure, "allowing it would have no effect; if you trust the skill "+
+			"more than its author asks for, set policy: {allowed_tools: advisory}, or let the author add "+
 			"run_skill_script",
 			"every run of %s is refused: allowed-tools of its skill, %s, does not cover it",
 			serve.ScriptName(entry), report.Printable(tools))
+	}
+	// A dry run also shows files that only other scripts import.
+	if uncovered != nil && !o.DryRun {
+		return uncovered
 	}
 	known := entry
 	for _, key := range o.app.Cfg.Keys.Allow {
@@ -259,13 +266,26 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 			err = report.WriteJSON(o.app.out, facts)
 		}
 	}
-	if err != nil || o.DryRun {
-		return err
-	}
-	offered := o.app.isSet("allow-tool") || slices.Contains(o.app.Cfg.Keys.AllowTools, mcpserver.ToolRun)
-	asked, word, err := o.decide(ctx, report.Printable(serve.ScriptName(entry)), known.Ask)
 	if err != nil {
 		return err
+	}
+	if o.DryRun {
+		if uncovered != nil {
+			o.app.notef("skillsd: note: %v", uncovered)
+		}
+		return nil
+	}
+	offered := o.app.isSet("allow-tool") || slices.Contains(o.app.Cfg.Keys.AllowTools, mcpserver.ToolRun)
+	often := known.Ask
+	if often == policy.AskNever && known.Pin != entry.Pin {
+		often = "" // never was the answer about other bytes
+	}
+	asked, word, err := o.decide(ctx, report.Printable(serve.ScriptName(entry)), often)
+	if err != nil {
+		return err
+	}
+	if asked && often != known.Ask && o.Ask == "" {
+		word = cmp.Or(word, string(policy.AskAlways))
 	}
 	entry.Ask = policy.Ask(cmp.Or(o.Ask, word))
 	facts.Config, err = o.app.EditAllow(ctx, func(edit *config.AllowEdit) error {

@@ -256,7 +256,7 @@ func (s *Session) restorable(ctx context.Context, r *run, err error) error {
 		return err
 	}
 	switch denial.Code {
-	case policy.CodeScriptSnapshotMismatch, policy.CodeScriptNotAllowlisted:
+	case policy.CodeScriptSnapshotMismatch, policy.CodeScriptNotAllowlisted, policy.CodeToolNotAllowed:
 	default:
 		return err
 	}

@@ -115,7 +115,7 @@ func (c Content) scripts() (paths []string) {
 	return paths
 }
 
-// loaded lists extensions of programs that others load, beside those of programs that are started.
+// loaded lists extensions of programs that others load, beside the extensions of programs that are started.
 var loaded = []string{".zsh", ".fish", ".mts", ".cts", ".tsx", ".jsx", ".psm1", ".awk", ".jq", ".tcl", ".so",
 	".dll", ".dylib", ".node", ".wasm", ".jar", ".pyc", ".pyd"}
 

@@ -53,7 +53,7 @@ func ReadHeld(state string, lock *install.Lock) map[string]*HeldUpdate {
 	return held
 }
 
-// NoteHeld keeps the updates that a plan did not make, and forgets those of the skills that it changed or
+// NoteHeld keeps the updates that a plan did not make, and forgets the ones for skills that it changed or
 // found unchanged.
 //
 // Errors: the error of writing.

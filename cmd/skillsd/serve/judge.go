@@ -208,8 +208,8 @@ type Judge struct {
 	workspace bool
 }
 
-// NewJudge returns the judge for the entries given to a command, or those of the configuration. It sets the
-// values of serve, which must be empty.
+// NewJudge returns the judge for the entries given to a command, or else for the entries of the file. It
+// sets the values of serve, which must be empty.
 //
 // Errors: as for JudgeFor.
 func NewJudge(serve *Options, specs []string) (*Judge, error) {

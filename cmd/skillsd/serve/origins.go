@@ -93,7 +93,7 @@ func (o *origins) tampered(ctx context.Context, sk *skills.Skill) bool {
 	if sk.Root.FS != nil {
 		return false
 	}
-	if e, inside := o.entry(sk.Path); e == nil || inside != "" {
+	if e, _ := o.entry(sk.Path); e == nil {
 		return false
 	}
 	o.mu.Lock()
