@@ -125,6 +125,21 @@ func (a *app) notTampered(ctx context.Context, sk *skills.Skill) error {
 		report.Printable(sk.Path), serve.TamperedText)
 }
 
+// notWaiting returns an error for an installed skill that is not served before the user has accepted it.
+func (a *app) notWaiting(name string) error {
+	lock, err := a.readLock()
+	if err != nil {
+		return nil // the skill is unknown either way
+	}
+	e, _ := lock.Holding(name)
+	if e == nil || !e.Quarantined() {
+		return nil
+	}
+	return exit.Errorf(exit.Failure, installing.HintQuarantined(e),
+		"%s is installed, and not served before you accept it: it %s", report.Printable(name),
+		report.Printable(report.Reasons(e.Verdict, e.Why)))
+}
+
 // decide asks whether the script may run, and in the same question how often to ask before it runs. It
 // returns whether the user was asked, and the word for how often, which is empty if nothing of that changes.
 //
@@ -173,6 +188,9 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 				return exit.Errorf(exit.Failure, "none of its scripts runs until this is fixed",
 					"%s is %s: %s", entry.Skill, status.State, strings.Join(status.Reasons, ", "))
 			}
+		}
+		if err := o.app.notWaiting(entry.Skill); err != nil {
+			return err
 		}
 		// An entry needs a path: another skill could get the same name later.
 		_, err := snapshot.Lookup(entry.Skill)

@@ -80,7 +80,7 @@ func newPublishCmd(a *app) *cobra.Command {
 			"  skillsd publish ./notes oci://ghcr.io/example/notes:1.2\n" +
 			"  skillsd publish --cluster tls://nats-1:4222 --cluster-key cluster.key\n\n" +
 			"An archive has SKILL.md at its top and exactly the files that would be served; `skillsd " +
-			"install --sha256` takes its digest. --site writes all skills below DIR and their index " +
+			"install URL --sha256` takes its digest. --site writes all skills below DIR and their index " +
 			"(Agent Skills Discovery 0.2.0) below .well-known/agent-skills, or nothing. --plugin " +
 			"writes plugin.json and .claude-plugin/marketplace.json into DIR, by which clients install " +
 			"it. A registry gets one skill, or all below DIR and a collection with the tag, by the " +

@@ -288,8 +288,12 @@ func (d *Denial) Error() string { return d.Detail }
 // replace their names in braces. more has further pairs of names and words.
 func (r *Request) refuse(why refusal, more ...string) *Denial {
 	script := r.Skill + ":" + r.Path
+	shell := shellWord(script)
+	if r.Path == "" {
+		shell = "SKILL:SCRIPT" // the request names no script
+	}
 	words := append([]string{"{tool}", Clip(r.Tool), "{skill}", Clip(r.Skill), "{script}", Clip(script),
-		"{shell script}", shellWord(script), "{tier}", r.Tier.String()}, more...)
+		"{shell script}", shell, "{tier}", r.Tier.String()}, more...)
 	common := codes[why.code]
 	remedy := fill(cmp.Or(why.remedy, common.remedy), words)
 	operator := fill(cmp.Or(why.operator, why.remedy, common.operator, common.remedy), words)
