@@ -246,10 +246,10 @@ func TestRunSeesWhatScansMiss(t *testing.T) {
 		return time.Now().Add(2 * slack)
 	}
 	w.registry = skills.NewRegistry([]skills.Root{{Dir: w.dir}}, &skills.ScanOptions{Now: now})
-	w.check(os.Mkdir(w.path("e"), 0o755))
 	_, err := w.registry.Rescan(t.Context())
 	w.check(err)
 	run(t, w, Options{Debounce: 10 * time.Millisecond})
+	w.check(os.Mkdir(w.path("e"), 0o755))
 	w.describes("e", "late")
 }
 
