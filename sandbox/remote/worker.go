@@ -122,7 +122,12 @@ func (w *worker) offered(ctx context.Context, o offer) {
 		delete(w.runs, r.id)
 		return
 	}
-	w.kept = append(w.kept, r)
+	// A run that ended later may have come here first.
+	at := len(w.kept)
+	for at > 0 && w.kept[at-1].done.After(r.done) {
+		at--
+	}
+	w.kept = slices.Insert(w.kept, at, r)
 	w.size += len(r.job) + len(r.answer)
 	for len(w.kept) > 0 && (w.size > w.most || time.Since(w.kept[0].done) > keepFor) {
 		w.size -= len(w.kept[0].job) + len(w.kept[0].answer)
