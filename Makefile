@@ -88,16 +88,15 @@ CODE   = cmd mcpserver provenance sandbox skills
 SHARED = ^[[:space:]]*go [a-z(]|\.Go\(|sync\.(RW)?Mutex|fsnotify
 SINGLE = ^cmd/skillsd$$|^cmd/skillsd/report$$|^sandbox/detect$$|test$$
 FEW    = ./cmd/skillsd/garbage ./cmd/skillsd/page ./cmd/skillsd/serve ./cmd/skillsd/serve/cluster \
-	./mcpserver/session/approval ./mcpserver/session/elsewhere ./mcpserver/session/secrets ./mcpserver/session/snapshot \
-	./provenance ./provenance/jetstream ./provenance/telemetry ./sandbox/environment/making ./sandbox/host \
-	./sandbox/remote ./skills/content ./skills/install ./skills/source/signed
+	./mcpserver/session/secrets ./mcpserver/session/snapshot ./provenance/jetstream ./provenance/telemetry \
+	./sandbox/environment/making ./sandbox/host ./sandbox/remote
 RACING = $(filter-out $(FEW),$(shell grep -rlE --include='*.go' --exclude='*_test.go' '$(SHARED)' $(CODE) | \
 	xargs -n 1 dirname | sort -u | grep -vE '$(SINGLE)' | sed 's,^,./,'))
 UNITS  = $(shell go list ./... | grep -v /e2e | sed "s,^$$(go list -m),.,")
-LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/search ./mcpserver/session ./mcpserver/wire \
+LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./skills/search ./mcpserver/session ./mcpserver/wire \
 	./provenance/filestore
 LONG   = Native NativeSampled EndedAsItStarts ApplyingFollowsNoLink WorkspaceIsWhatTheScriptSaw MovesLoseNothing \
-	TarballRefused CacheOfHostileModules CacheFollowsTheTree SecretsOfScripts FrontmatterOfOneRoot IndexMemory PagesOfRanks \
+	TarballRefused Sources Moved CacheOfHostileModules CacheFollowsTheTree SecretsOfScripts FrontmatterOfOneRoot IndexMemory PagesOfRanks \
 	HandlesOfOthersAreFound Opaque RecordsValidate WholeStreams FloodIsCut ArtifactParts HTTPAnswerRoom JunkSurvives \
 	ChangedRegistryIsNotShared EqualRegistriesAreStoredOnce ManyOutputsMakeRoom MemoryOfLongSession ViewsGrow HostileArchives \
 	HostileDepth HostileFiles HostileFrontmatterOfAll HostileLinks HostileManifest HostileManyDirectories HostileManyFiles \

@@ -108,36 +108,17 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 // askWords are the answers about how often the user is asked.
 var askWords = []string{string(policy.AskAlways), string(policy.AskSession), string(policy.AskNever)}
 
-// notTampered returns an error for an installed skill whose files are not those that were installed.
-func (a *app) notTampered(ctx context.Context, sk *skills.Skill) error {
+// tampered returns the function that reports whether the files of a skill are not those that were installed.
+func (a *app) tampered() (func(ctx context.Context, sk *skills.Skill) bool, error) {
 	state, err := a.StateDir()
-	if err != nil {
-		return nil // without a state directory nothing is installed
+	if err != nil { // without a state directory nothing is installed
+		return func(context.Context, *skills.Skill) bool { return false }, nil
 	}
 	lock, err := a.readLock()
 	if err != nil {
-		return installing.Failure(err)
+		return nil, installing.Failure(err)
 	}
-	if !serve.Tampered(ctx, sk, lock, state) {
-		return nil
-	}
-	return exit.Errorf(exit.Failure, serve.TamperedHint, "no script of %s can be allowed: %s",
-		report.Printable(sk.Path), serve.TamperedText)
-}
-
-// notWaiting returns an error for an installed skill that is not served before the user has accepted it.
-func (a *app) notWaiting(name string) error {
-	lock, err := a.readLock()
-	if err != nil {
-		return nil // the skill is unknown either way
-	}
-	e, _ := lock.Holding(name)
-	if e == nil || !e.Quarantined() {
-		return nil
-	}
-	return exit.Errorf(exit.Failure, installing.HintQuarantined(e),
-		"%s is installed, and not served before you accept it: it %s", report.Printable(name),
-		report.Printable(report.Reasons(e.Verdict, e.Why)))
+	return func(ctx context.Context, sk *skills.Skill) bool { return lock.Tampered(ctx, sk, state) }, nil
 }
 
 // decide asks whether the script may run, and in the same question how often to ask before it runs. It
@@ -180,48 +161,13 @@ func (o *allowOptions) decide(ctx context.Context, name string, now policy.Ask) 
 
 // allow shows one script and writes its entry.
 func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) error {
-	sk := snapshot.Skill(entry.Skill)
-	if sk == nil {
-		for _, withheld := range snapshot.Withheld {
-			if withheld.Path == entry.Skill {
-				status := snapshot.Status(withheld)
-				return exit.Errorf(exit.Failure, "none of its scripts runs until this is fixed",
-					"%s is %s: %s", entry.Skill, status.State, strings.Join(status.Reasons, ", "))
-			}
-		}
-		if err := o.app.notWaiting(entry.Skill); err != nil {
-			return err
-		}
-		// An entry needs a path: another skill could get the same name later.
-		_, err := snapshot.Lookup(entry.Skill)
-		if err == nil {
-			err = fmt.Errorf("%q is the name of a skill, not its path; see `skillsd list`", entry.Skill)
-		}
-		return cmp.Or(report.BrokenError(exit.Failure, snapshot, entry.Skill),
-			report.LookupError(exit.Failure, "", err))
-	}
-	if nested := snapshot.Nested(sk, entry.Path); nested != nil && script.Outside(entry.Path) {
-		own := entry
-		own.Skill, own.Path = nested.Path, strings.TrimPrefix(sk.Path+"/"+entry.Path, nested.Path+"/")
-		return exit.Errorf(exit.Failure, "skillsd allow "+serve.ShellName(own), "%s cannot run: %s",
-			serve.ScriptName(entry), report.Printable(serve.OfNested(nested)))
-	}
-	if err := o.app.notTampered(ctx, sk); err != nil {
-		return err
-	}
-	facts, err := report.FactsOf(ctx, sk, entry.Path)
+	sk, err := o.skillOf(ctx, snapshot, entry)
 	if err != nil {
 		return err
 	}
-	if entry.Pin != "" && entry.Pin != facts.Digest {
-		return exit.Errorf(exit.Failure,
-			"read it again before it is allowed: skillsd allow --dry-run "+serve.ShellName(entry),
-			"the script has the digest %s, not the one given", facts.Digest)
-	}
-	if facts.Runtime == "" {
-		return exit.Errorf(exit.Failure,
-			"allowing it would have no effect; "+serve.HintRuntime(facts.Problem),
-			"%s cannot run: %s", serve.ScriptName(entry), report.Printable(facts.Problem))
+	facts, err := o.factsOf(ctx, sk, entry)
+	if err != nil {
+		return err
 	}
 	entry.Pin = facts.Digest
 	facts.Entry = entry.Spec()
@@ -229,62 +175,21 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	if err != nil {
 		return err
 	}
-	var uncovered error
-	if !verdicts.Covers(sk, entry.Path, script.Runtime(facts.Runtime)) {
-		tools := cmp.Or(strings.Join(sk.Frontmatter.AllowedTools, " "), "empty")
-		uncovered = exit.Errorf(exit.Failure, "allowing it would have no effect; if you trust the skill "+
-			"more than its author asks for, set policy: {allowed_tools: advisory}, or let the author add "+
-			"run_skill_script",
-			"every run of %s is refused: allowed-tools of its skill, %s, does not cover it",
-			serve.ScriptName(entry), report.Printable(tools))
-	}
+	uncovered := notCovered(verdicts, sk, entry, script.Runtime(facts.Runtime))
 	// A dry run also shows files that only other scripts import.
 	if uncovered != nil && !o.DryRun {
 		return uncovered
 	}
-	known := entry
-	for _, key := range o.app.Cfg.Keys.Allow {
-		// An existing entry of the script keeps its other settings.
-		if e, err := key.Entry(); err == nil && serve.ScriptName(e) == serve.ScriptName(entry) {
-			known = e
-			known.PinScript = e.PinScript || entry.PinScript
-			break
-		}
-	}
+	known := o.known(entry)
 	if verdicts.Unreleased(known) {
 		facts.Unreleased = serve.Unreleased(known)
 	}
-	looker := &environments.Looker{Process: &o.app.Process, Sandbox: o.app.Cfg.Keys.Sandbox}
-	found, err := looker.Look(ctx, sk, known)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	} else if err != nil {
-		o.app.notef("skillsd: note: the imports of the script could not be checked: %s",
-			report.Printable(err.Error()))
-	}
-	facts.Imports = found.Rows()
-	if found != nil {
-		if err := facts.AddFiles(ctx, sk, found.Files); err != nil {
-			return err
-		}
-	}
-	if len(known.Network) > 0 {
-		if in, err := o.app.Interpreters().Find(ctx, facts.Runtime); err == nil && in != nil {
-			facts.Unreached = script.NoProxy(script.Runtime(facts.Runtime), in.Version)
-		}
+	found, err := o.look(ctx, sk, known, facts)
+	if err != nil {
+		return err
 	}
 	// A script must be shown before it is allowed, so the facts are printed first.
-	if !o.JSON {
-		err = facts.Print(o.app.out)
-	} else {
-		if !o.DryRun {
-			facts.Config, err = o.app.AllowPath()
-		}
-		if err == nil {
-			err = report.WriteJSON(o.app.out, facts)
-		}
-	}
-	if err != nil {
+	if err := o.show(facts); err != nil {
 		return err
 	}
 	if o.DryRun {
@@ -293,30 +198,184 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		}
 		return nil
 	}
-	offered := o.app.isSet("allow-tool") || slices.Contains(o.app.Cfg.Keys.AllowTools, mcpserver.ToolRun)
+	asked, err := o.ask(ctx, &entry, known)
+	if err != nil {
+		return err
+	}
+	facts.Config, err = o.write(ctx, entry, facts.Tree.String())
+	if err != nil || o.JSON {
+		return err
+	}
+	o.printAllowed(entry, known, facts)
+	return o.complete(ctx, found, asked)
+}
+
+// skillOf returns the skill of an entry that can allow a script of it.
+//
+// Errors: *exit.Error with the reason why the entry cannot.
+func (o *allowOptions) skillOf(
+	ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry,
+) (*skills.Skill, error) {
+	sk := snapshot.Skill(entry.Skill)
+	if sk == nil {
+		return nil, o.notServed(snapshot, entry.Skill)
+	}
+	if nested := snapshot.Nested(sk, entry.Path); nested != nil && script.Outside(entry.Path) {
+		own := entry
+		own.Skill, own.Path = nested.Path, strings.TrimPrefix(sk.Path+"/"+entry.Path, nested.Path+"/")
+		return nil, exit.Errorf(exit.Failure, "skillsd allow "+serve.ShellName(own), "%s cannot run: %s",
+			serve.ScriptName(entry), report.Printable(serve.OfNested(nested)))
+	}
+	tampered, err := o.app.tampered()
+	if err != nil {
+		return nil, err
+	}
+	if tampered(ctx, sk) {
+		return nil, exit.Errorf(exit.Failure, serve.TamperedHint, "no script of %s can be allowed: %s",
+			report.Printable(sk.Path), serve.TamperedText)
+	}
+	return sk, nil
+}
+
+// notServed returns the error for a path at which no skill is served.
+func (o *allowOptions) notServed(snapshot *skills.Snapshot, path string) error {
+	for _, withheld := range snapshot.Withheld {
+		if withheld.Path == path {
+			status := snapshot.Status(withheld)
+			return exit.Errorf(exit.Failure, "none of its scripts runs until this is fixed",
+				"%s is %s: %s", path, status.State, strings.Join(status.Reasons, ", "))
+		}
+	}
+	// An entry needs a path: another skill could get the same name later.
+	_, err := snapshot.Lookup(path)
+	if err == nil {
+		err = fmt.Errorf("%q is the name of a skill, not its path; see `skillsd list`", path)
+	}
+	return o.app.offOr(path, cmp.Or(report.BrokenError(exit.Failure, snapshot, path),
+		report.LookupError(exit.Failure, "", err)))
+}
+
+// factsOf returns the facts of a script, if it can run and has the digest that the entry names.
+func (o *allowOptions) factsOf(
+	ctx context.Context, sk *skills.Skill, entry policy.Entry,
+) (*report.ScriptFacts, error) {
+	facts, err := report.FactsOf(ctx, sk, entry.Path)
+	if err != nil {
+		return nil, err
+	}
+	if entry.Pin != "" && entry.Pin != facts.Digest {
+		return nil, exit.Errorf(exit.Failure,
+			"read it again before it is allowed: skillsd allow --dry-run "+serve.ShellName(entry),
+			"the script has the digest %s, not the one given", facts.Digest)
+	}
+	if facts.Runtime == "" {
+		return nil, exit.Errorf(exit.Failure,
+			"allowing it would have no effect; "+serve.HintRuntime(facts.Problem),
+			"%s cannot run: %s", serve.ScriptName(entry), report.Printable(facts.Problem))
+	}
+	return facts, nil
+}
+
+// notCovered returns the error for a script that the allowed-tools of its skill do not cover, else nil.
+func notCovered(verdicts *serve.Judge, sk *skills.Skill, entry policy.Entry, runtime script.Runtime) error {
+	if verdicts.Covers(sk, entry.Path, runtime) {
+		return nil
+	}
+	tools := cmp.Or(strings.Join(sk.Frontmatter.AllowedTools, " "), "empty")
+	return exit.Errorf(exit.Failure, "allowing it would have no effect; if you trust the skill "+
+		"more than its author asks for, set policy: {allowed_tools: advisory}, or let the author add "+
+		"run_skill_script",
+		"every run of %s is refused: allowed-tools of its skill, %s, does not cover it",
+		serve.ScriptName(entry), report.Printable(tools))
+}
+
+// known returns the entry that the configuration has for the script, whose other settings stay, else entry.
+func (o *allowOptions) known(entry policy.Entry) policy.Entry {
+	for _, key := range o.app.Cfg.Keys.Allow {
+		if e, err := key.Entry(); err == nil && serve.ScriptName(e) == serve.ScriptName(entry) {
+			e.PinScript = e.PinScript || entry.PinScript
+			return e
+		}
+	}
+	return entry
+}
+
+// look adds to the facts what the script imports, and which granted hosts its interpreter cannot reach.
+func (o *allowOptions) look(
+	ctx context.Context, sk *skills.Skill, known policy.Entry, facts *report.ScriptFacts,
+) (*environments.Imports, error) {
+	looker := &environments.Looker{Process: &o.app.Process, Sandbox: o.app.Cfg.Keys.Sandbox}
+	found, err := looker.Look(ctx, sk, known)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		o.app.notef("skillsd: note: the imports of the script could not be checked: %s",
+			report.Printable(err.Error()))
+	}
+	facts.Imports = found.Rows()
+	if found != nil {
+		if err := facts.AddFiles(ctx, sk, found.Files); err != nil {
+			return nil, err
+		}
+	}
+	if len(known.Network) == 0 {
+		return found, nil
+	}
+	if in, err := o.app.Interpreters().Find(ctx, facts.Runtime); err == nil && in != nil {
+		facts.Unreached = script.NoProxy(script.Runtime(facts.Runtime), in.Version)
+	}
+	return found, nil
+}
+
+// show prints the facts.
+func (o *allowOptions) show(facts *report.ScriptFacts) error {
+	if !o.JSON {
+		return facts.Print(o.app.out)
+	}
+	if !o.DryRun {
+		var err error
+		facts.Config, err = o.app.AllowPath()
+		if err != nil {
+			return err
+		}
+	}
+	return report.WriteJSON(o.app.out, facts)
+}
+
+// ask asks whether the script may run, sets how often to ask before it runs, and reports whether the user was
+// asked.
+func (o *allowOptions) ask(ctx context.Context, entry *policy.Entry, known policy.Entry) (bool, error) {
 	often := known.Ask
 	if often == policy.AskNever && known.Pin != entry.Pin {
 		often = "" // never was the answer about other bytes
 	}
-	asked, word, err := o.decide(ctx, report.Printable(serve.ScriptName(entry)), often)
+	asked, word, err := o.decide(ctx, report.Printable(serve.ScriptName(*entry)), often)
 	if err != nil {
-		return err
+		return asked, err
 	}
 	if asked && often != known.Ask && o.Ask == "" {
 		word = cmp.Or(word, string(policy.AskAlways))
 	}
 	entry.Ask = policy.Ask(cmp.Or(o.Ask, word))
-	facts.Config, err = o.app.EditAllow(ctx, func(edit *config.AllowEdit) error {
+	return asked, nil
+}
+
+// write writes an entry, and the offer of the tool that runs scripts, and returns the configuration's path.
+func (o *allowOptions) write(ctx context.Context, entry policy.Entry, tree string) (string, error) {
+	offered := o.app.isSet("allow-tool") || slices.Contains(o.app.Cfg.Keys.AllowTools, mcpserver.ToolRun)
+	return o.app.EditAllow(ctx, func(edit *config.AllowEdit) error {
 		if !offered {
 			if err := edit.Offer(); err != nil {
 				return err
 			}
 		}
-		return edit.Set(entry, facts.Tree.String())
+		return edit.Set(entry, tree)
 	})
-	if err != nil || o.JSON {
-		return err
-	}
+}
+
+// printAllowed prints what is allowed from now on.
+func (o *allowOptions) printAllowed(entry, known policy.Entry, facts *report.ScriptFacts) {
 	if known.PinScript {
 		o.app.printf("allowed %s@%s, with any other files of its skill\n", serve.ScriptName(entry),
 			short(facts.Digest))
@@ -342,7 +401,6 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		o.app.notef("skillsd: warning: %s is set and replaces the configuration's list",
 			config.EnvOf("allow-skill-script"))
 	}
-	return o.complete(ctx, found, asked)
 }
 
 // complete reports missing imports of an allowed script, and offers to make an environment with them. The
@@ -403,6 +461,10 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 	if err != nil {
 		return err
 	}
+	tampered, err := o.app.tampered()
+	if err != nil {
+		return err
+	}
 	finder := o.app.Interpreters()
 	keys, given := o.app.Cfg.Keys.Allow, o.app.givenWorkspaces()
 	for i := range keys {
@@ -410,12 +472,7 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 		if err != nil {
 			return err
 		}
-		row := serve.AllowState(ctx, snapshot, entry)
-		if sk := snapshot.Skill(entry.Skill); sk != nil && row.State != serve.StateAllowed {
-			if o.app.notTampered(ctx, sk) != nil {
-				row.Detail, row.Hint = serve.TamperedText, serve.TamperedHint
-			}
-		}
+		row := serve.AllowState(ctx, snapshot, entry, tampered)
 		if row.State == serve.StateAllowed && verdicts.Unreleased(entry) {
 			row.State, row.Detail, row.Hint = serve.StateUnreleased, serve.Unreleased(entry),
 				serve.HintUnreleased
@@ -457,7 +514,7 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 
 // givenWorkspace is a workspace that scripts are given.
 type givenWorkspace struct {
-	place string // in words
+	where string // in words
 	mode  sandbox.WorkspaceMode
 }
 
@@ -472,7 +529,7 @@ func (g givenWorkspace) to(entry policy.Entry) string {
 	}
 	words := map[sandbox.WorkspaceMode]string{sandbox.WorkspaceRO: "to read",
 		sandbox.WorkspaceStaged: "changes are staged", sandbox.WorkspaceRW: "to write"}
-	return "workspace: " + g.place + " (" + words[mode] + ")"
+	return "workspace: " + g.where + " (" + words[mode] + ")"
 }
 
 // givenWorkspaces returns the workspaces that the configuration and the entries of this user's clients give

@@ -12,11 +12,14 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 )
 
 // markInstalled adds the origins of installed skills to rows, with warnings about them.
-func (a *app) markInstalled(rows []report.SkillRow) (*install.Lock, error) {
+func (a *app) markInstalled(
+	ctx context.Context, rows []report.SkillRow, snapshot *skills.Snapshot,
+) (*install.Lock, error) {
 	state, err := a.StateDir()
 	if err != nil {
 		return &install.Lock{}, nil // without a state directory nothing is installed
@@ -25,7 +28,7 @@ func (a *app) markInstalled(rows []report.SkillRow) (*install.Lock, error) {
 	if err != nil {
 		return nil, installing.Failure(err)
 	}
-	installing.Mark(rows, lock, state)
+	installing.Mark(ctx, rows, snapshot, lock, state)
 	return lock, nil
 }
 

@@ -89,7 +89,7 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 		return err
 	}
 	verdicts.Mark(ctx, snapshot, rows)
-	lock, err := o.app.markInstalled(rows)
+	lock, err := o.app.markInstalled(ctx, rows, snapshot)
 	if err != nil {
 		return err
 	}

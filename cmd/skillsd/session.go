@@ -123,8 +123,8 @@ func listSessions(ctx context.Context, records provenance.Reader) ([]provenance.
 // minEnd is the minimum length of the end of an id that names a session.
 const minEnd = 8
 
-// findSession opens the recorded sessions and resolves name: an id, "latest", or a unique begin or end of an
-// id. The caller closes the records.
+// findSession opens the recorded sessions and resolves name: an id, "latest", or a unique beginning or
+// end of an id. The caller closes the records.
 func (a *app) findSession(ctx context.Context, name string) (_ provenance.Reader, id string, err error) {
 	records, dir, err := a.records(ctx)
 	if err != nil {

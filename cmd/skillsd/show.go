@@ -41,7 +41,7 @@ func (o *listOptions) show(ctx context.Context, args []string) error {
 	if err := report.AddViolations(ctx, rows); err != nil {
 		return err
 	}
-	if _, err := o.app.markInstalled(rows); err != nil {
+	if _, err := o.app.markInstalled(ctx, rows, snapshot); err != nil {
 		return err
 	}
 	row := rows[0]

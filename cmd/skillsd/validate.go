@@ -59,17 +59,18 @@ func newValidateCmd(a *app) *cobra.Command {
 // The words of --format.
 const formatText, formatSARIF = "text", "sarif"
 
-// verdict is the result for one skill, as printed by validate --json, or for a place that may contain skills.
+// verdict is the result for one skill, as printed by validate --json, or for a directory that may contain
+// skills.
 type verdict struct {
 	Dir    string           `json:"dir"`            // as given by the user
 	File   string           `json:"file,omitempty"` // SKILL.md or skill.md; empty without one
 	Valid  bool             `json:"valid"`
 	Errors []report.Problem `json:"errors"`
 
-	skill       *skills.Skill // nil for a place, and for an unread file
+	skill       *skills.Skill // nil for a directory, and for an unread file
 	at          string        // path of something that is not a skill; empty in an archive
 	diagnostics []skills.Diagnostic
-	place       bool // not a skill: the diagnostics are the verdict
+	isDir       bool // not a skill: the diagnostics are the verdict
 }
 
 func (o *validateOptions) run(ctx context.Context, dirs []string) error {
@@ -101,10 +102,10 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 	all, valid, errors, warnings := 0, 0, 0, 0
 	var findings []report.Finding
 	for _, v := range found {
-		if !v.place {
+		if !v.isDir {
 			all++
 		}
-		if !v.place && v.Valid {
+		if !v.isDir && v.Valid {
 			valid++
 		}
 		for _, p := range v.Errors {
@@ -116,8 +117,8 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 			path := report.JoinPath(v.Dir, cmp.Or(p.File, v.File))
 			findings = append(findings, report.Finding{Path: path, Problem: p})
 			if !o.JSON && o.Format == formatText {
-				place := report.Location(path, p.Line)
-				o.app.printf("%s\n", report.ProblemLine(place, p.Rule, p.Message, p.Fix))
+				location := report.Location(path, p.Line)
+				o.app.printf("%s\n", report.ProblemLine(location, p.Rule, p.Message, p.Fix))
 			}
 		}
 	}
@@ -175,7 +176,7 @@ func (o *validateOptions) find(ctx context.Context, given []string) ([]verdict, 
 		found = append(found, below...)
 	}
 	slices.SortStableFunc(found, func(a, b verdict) int { return strings.Compare(a.Dir, b.Dir) })
-	same := func(a, b verdict) bool { return a.Dir == b.Dir && !a.place && !b.place }
+	same := func(a, b verdict) bool { return a.Dir == b.Dir && !a.isDir && !b.isDir }
 	return slices.CompactFunc(found, same), nil
 }
 
@@ -216,8 +217,8 @@ func (o *validateOptions) validateRoots(dirs []string) ([]skills.Root, error) {
 	return roots, nil
 }
 
-// candidates returns the skills of a scan, those that could not be loaded, and the places that it could not
-// read.
+// candidates returns the skills of a scan, those that could not be loaded, and the directories that it could
+// not read.
 func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []verdict {
 	at := func(dir string) string {
 		switch {
@@ -252,8 +253,8 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 			v.diagnostics = []skills.Diagnostic{d}
 			found = append(found, v)
 		}
-		note := func(place string) {
-			o.app.notef("note: %s", report.ProblemLine(place, string(d.Code), d.Detail, d.Fix()))
+		note := func(location string) {
+			o.app.notef("note: %s", report.ProblemLine(location, string(d.Code), d.Detail, d.Fix()))
 		}
 		switch {
 		case d.Severity == skills.Error && strings.EqualFold(file, "SKILL.md"):
@@ -267,14 +268,14 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 			}
 			add(v)
 		case d.Code == skills.CodeUnreadableRoot && d.Severity == skills.Error:
-			add(verdict{Dir: shown, place: true})
+			add(verdict{Dir: shown, isDir: true})
 		case d.Code == skills.CodeUnreadableRoot:
 			note(name)
 		case d.Code == skills.CodeOutsideRoot || slices.Contains(unread, d.Code) && isLink(name):
 			// A broken link, or one that leads out, is not a fault of a skill.
 			note(at(name))
 		case slices.Contains(unread, d.Code):
-			add(verdict{Dir: at(name), place: true})
+			add(verdict{Dir: at(name), isDir: true})
 		}
 	}
 	return found
@@ -319,13 +320,13 @@ func inFiles(ctx context.Context, sk *skills.Skill, signals bool) (problems []re
 func (v *verdict) check(ctx context.Context, lenient, signals bool) {
 	v.Errors = []report.Problem{}
 	switch {
-	case v.place || lenient && v.File != "":
+	case v.isDir || lenient && v.File != "":
 		for _, d := range v.diagnostics {
 			if d.Severity == skills.Info {
 				continue
 			}
 			p := report.Problem{Rule: string(d.Code), Line: d.Line, Message: d.Detail, Fix: d.Fix()}
-			if lenient || !v.place {
+			if lenient || !v.isDir {
 				p.Severity = d.Severity.String() // else a fault: it may hide invalid skills
 			}
 			if d.Path != v.File {

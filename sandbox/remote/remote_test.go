@@ -610,6 +610,20 @@ func TestSilentAndCanceled(t *testing.T) {
 	}
 }
 
+// Which answer is the oldest does not depend on the order in which runs are noted.
+func TestKeptInOrder(t *testing.T) {
+	w := &worker{Link: &Link{most: 100}, runs: map[string]*run{}}
+	ended := time.Now()
+	for _, r := range []*run{{id: "second", answer: make([]byte, 60), done: ended}, {id: "first",
+		answer: make([]byte, 60), done: ended.Add(-time.Millisecond)}} {
+		w.runs[r.id] = r
+		w.keep(r)
+	}
+	if w.runs["second"] == nil || w.runs["first"] != nil || len(w.kept) != 1 {
+		t.Errorf("kept %v of %v", w.kept, w.runs)
+	}
+}
+
 // Answers are forgotten, the oldest first, when there are too many.
 func TestKept(t *testing.T) {
 	t.Parallel()

@@ -122,11 +122,14 @@ func (w *worker) offered(ctx context.Context, o offer) {
 		delete(w.runs, r.id)
 		return
 	}
-	// A run that ended later may have come here first.
-	at := len(w.kept)
-	for at > 0 && w.kept[at-1].done.After(r.done) {
-		at--
-	}
+	w.keep(r)
+}
+
+// keep keeps the answer of an ended run, and makes room for it: the oldest answers go first. A run that ended
+// later may have been kept earlier. w.mu is held.
+func (w *worker) keep(r *run) {
+	at, _ := slices.BinarySearchFunc(w.kept, r.done,
+		func(k *run, done time.Time) int { return k.done.Compare(done) })
 	w.kept = slices.Insert(w.kept, at, r)
 	w.size += len(r.job) + len(r.answer)
 	for len(w.kept) > 0 && (w.size > w.most || time.Since(w.kept[0].done) > keepFor) {

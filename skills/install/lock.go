@@ -2,6 +2,7 @@ package install
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -219,12 +220,12 @@ func (e *Entry) Below(dir string) []store.File {
 
 // LockError reports a lock file that cannot be used.
 type LockError struct {
-	File  string
-	Place string // :LINE or :LINE:COLUMN; empty for the whole
-	What  string
+	File     string
+	Position string // :LINE or :LINE:COLUMN; empty for the whole
+	What     string
 }
 
-func (e *LockError) Error() string { return e.File + e.Place + ": " + e.What }
+func (e *LockError) Error() string { return e.File + e.Position + ": " + e.What }
 
 // maxLock is the maximum size of a lock file, in bytes.
 const maxLock = 256 << 20
@@ -256,6 +257,44 @@ func (l *Lock) Holding(path string) (e *Entry, inside string) {
 	}
 	own, inside, _ := strings.Cut(rest, "/")
 	return l.Find(name + "/" + own), inside
+}
+
+// IsRoot reports whether a directory holds the skills that are installed in a state directory, or lies below
+// one that does.
+func IsRoot(state, dir string) bool {
+	below, err := filepath.Rel(filepath.Dir(RootDir(state, 0)), dir)
+	return err == nil && filepath.IsLocal(below)
+}
+
+// Tampered reports whether the files of a skill that is installed in a state directory, or of a skill that
+// lies in one, differ from the lock file. It is false for skills of other roots, and for one that cannot be
+// read.
+func (l *Lock) Tampered(ctx context.Context, sk *skills.Skill, state string) bool {
+	if sk.Root.FS != nil || !IsRoot(state, sk.Root.Dir) {
+		return false
+	}
+	e, inside := l.Holding(sk.Path)
+	if e == nil {
+		return false
+	}
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return false
+	}
+	if inside == "" {
+		return index.TreeDigest != e.Tree
+	}
+	// The files of a nested skill are files of the enclosing one too.
+	var installed []store.File
+	for _, f := range e.Files {
+		if name, below := strings.CutPrefix(f.Path, inside+"/"); below {
+			f.Path = name
+			installed = append(installed, f)
+		}
+	}
+	return !slices.EqualFunc(index.Files, installed, func(now, then store.File) bool {
+		return now.Path == then.Path && now.Digest == then.Digest
+	})
 }
 
 // clashes reports whether two names cannot be installed together: they are one directory, on systems that

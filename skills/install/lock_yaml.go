@@ -202,9 +202,9 @@ func ParseLock(data []byte) (lock *Lock, err error) {
 
 // checkLockNode checks the node at a path of a lock file: it has known keys, each once, and values of the
 // expected types. Anchors and aliases are rejected.
-func checkLockNode(n *yaml.Node, place string) error {
-	keys, isMapping := lockKeys[place]
-	name := place[strings.LastIndexByte(place, '.')+1:]
+func checkLockNode(n *yaml.Node, path string) error {
+	keys, isMapping := lockKeys[path]
+	name := path[strings.LastIndexByte(path, '.')+1:]
 	plain := func(n *yaml.Node, kind yaml.Kind) bool { return n.Kind == kind && n.Anchor == "" }
 	what := ""
 	switch {
@@ -228,7 +228,7 @@ func checkLockNode(n *yaml.Node, place string) error {
 	// The keys are paths, so each is checked like a value.
 	if name == "files" || name == "taken" {
 		for _, c := range n.Content {
-			if err := checkLockNode(c, place+".path or value"); err != nil {
+			if err := checkLockNode(c, path+".path or value"); err != nil {
 				return err
 			}
 		}
@@ -261,7 +261,7 @@ func checkLockNode(n *yaml.Node, place string) error {
 			below = value.Content
 		}
 		for _, n := range below {
-			if err := checkLockNode(n, place+"."+key); err != nil {
+			if err := checkLockNode(n, path+"."+key); err != nil {
 				return err
 			}
 		}
@@ -281,12 +281,12 @@ func yamlError(err error) *LockError {
 	if strings.HasPrefix(text, "did not find expected") {
 		line++ // these errors of the parser number lines from zero
 	}
-	return &LockError{Place: fmt.Sprintf(":%d", line), What: text}
+	return &LockError{Position: fmt.Sprintf(":%d", line), What: text}
 }
 
 // at returns an error at the position of a node.
 func at(n *yaml.Node, err error) error {
-	return &LockError{Place: fmt.Sprintf(":%d:%d", n.Line, n.Column), What: err.Error()}
+	return &LockError{Position: fmt.Sprintf(":%d:%d", n.Line, n.Column), What: err.Error()}
 }
 
 // MarshalJSON returns the list of skills, never null.

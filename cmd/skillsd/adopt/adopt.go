@@ -35,9 +35,10 @@ type Skill struct {
 	Link bool   // it is a symbolic link to a directory of skills that is searched too
 }
 
-// Find returns the skills in directories, each once, in the order of the directories and then by name. Links
-// that lead elsewhere are left out, as is a directory that is itself a link to none of the others: it may
-// lead to a repository that the user works in. So are names that are not UTF-8, which a record cannot hold.
+// Find returns the skills in directories, each once, in the order of the directories and then by name, and
+// the paths of links that lead elsewhere. A directory that is itself a link to none of the others is left
+// out: it may lead to a repository that the user works in. So are names that are not UTF-8, which a record
+// cannot hold.
 func Find(dirs []string) (found []Skill, elsewhere []string) {
 	var real []string
 	for _, dir := range dirs {

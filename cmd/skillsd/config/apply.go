@@ -23,7 +23,7 @@ func (o *Options) Register(flags *pflag.FlagSet) {
 func (p *Process) Register(flags *pflag.FlagSet) {
 	flags.StringVar(&p.File, "config", "", "configuration `FILE` (default "+
 		"$XDG_CONFIG_HOME/skillsd/config.yaml, else ~/.config/skillsd/config.yaml)")
-	register(flags, placesTable(&p.State, &p.Artifacts))
+	register(flags, stateTable(&p.State, &p.Artifacts))
 }
 
 // register adds the flags of options, with their values as the defaults.

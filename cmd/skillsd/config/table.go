@@ -231,7 +231,7 @@ func (o *Options) Table() []Option {
 		{Key: "watch", Flag: "watch", Value: &o.Watch, Default: "true",
 			Help: "follow changes of the skills on disk"},
 		{Flag: "no-watch", Value: &o.NoWatch, Help: "serve the skills as they are at startup"},
-	}), o.policyTable(), o.runTable(), placesTable(&o.State, &o.Artifacts), under(SectionRecords, []Option{
+	}), o.policyTable(), o.runTable(), stateTable(&o.State, &o.Artifacts), under(SectionRecords, []Option{
 		{Key: "sessions.resume", Flag: "resume", Value: &o.Resume.Session,
 			Help: "stdio: continue this `SESSION`, or latest; its skills are active again if they have " +
 				"not changed"},
@@ -272,8 +272,8 @@ func (o *Options) Table() []Option {
 	}), o.pageTable())
 }
 
-// placesTable returns the options that every command has.
-func placesTable(state, artifacts *string) []Option {
+// stateTable returns the options that every command has.
+func stateTable(state, artifacts *string) []Option {
 	return []Option{
 		{Key: "state", Flag: "state", Value: state, Path: anyPath,
 			Help: "`DIR` for installed skills and session logs (default $XDG_STATE_HOME/skillsd, else " +

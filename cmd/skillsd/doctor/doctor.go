@@ -209,8 +209,8 @@ func (o *Doctor) checkConfiguration(usable bool) []Check {
 	cfg := &o.Process.Cfg
 	if cfg.File == "" {
 		fact := "no file"
-		if place, err := o.Process.ConfigPath(); err == nil && place != "" {
-			fact = "no file at " + place
+		if path, err := o.Process.ConfigPath(); err == nil && path != "" {
+			fact = "no file at " + path
 		}
 		return []Check{ok(area, fact)}
 	}

@@ -32,20 +32,17 @@ func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills
 		return err
 	}
 	looker := &environments.Looker{Process: o.Process, Sandbox: o.Serve.Sandbox}
-	place, lock := o.installed()
+	tampered := o.tampered()
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "SCRIPT\tRUNS WITH\tVERSION\tENVIRONMENT\tSTATE\n")
 	for _, entry := range entries {
-		allowed := serve.AllowState(ctx, snapshot, entry)
+		allowed := serve.AllowState(ctx, snapshot, entry, tampered)
 		with, version, state := string(allowed.Runtime), "", "ready"
 		in, err := looker.Interpreter(ctx, entry, allowed.Runtime)
 		if in != nil {
 			version = in.Version
 		}
-		sk := snapshot.Skill(entry.Skill)
 		switch {
-		case sk != nil && serve.Tampered(ctx, sk, lock, place):
-			state = serve.TamperedText
 		case allowed.State != serve.StateAllowed && allowed.State != serve.StateUnpinned:
 			state = allowed.Detail
 		case unmade[entry.Environment] != "":
@@ -53,7 +50,7 @@ func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills
 		case in == nil || err != nil:
 			state, _ = unusable(allowed.Runtime, err)
 		default:
-			found, err := looker.Look(ctx, sk, entry)
+			found, err := looker.Look(ctx, snapshot.Skill(entry.Skill), entry)
 			if lacks := found.Text(); err == nil && lacks != "" {
 				state = lacks
 			}

@@ -149,8 +149,8 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 	var checks []Check
 	for _, row := range rows {
 		if row.Severity != skills.Info {
-			place := report.Location(row.Path, row.Line)
-			c := warn("skill", report.ProblemLine(place, string(row.Code), row.Detail, ""), row.Fix)
+			location := report.Location(row.Path, row.Line)
+			c := warn("skill", report.ProblemLine(location, string(row.Code), row.Detail, ""), row.Fix)
 			c.remark, c.file = true, row.Path
 			checks = append(checks, c)
 		}
@@ -162,16 +162,12 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, verdicts *serve.Judge) []Check {
 	looker := &environments.Looker{Process: o.Process, Sandbox: o.Serve.Sandbox}
 	unmade, _ := o.unmade(ctx) // the checks of environments report the error
-	place, lock := o.installed()
+	tampered := o.tampered()
 	var checks []Check
 	var version string // of the entry's interpreter
 	for _, entry := range verdicts.Allow.Entries() {
-		state := serve.AllowState(ctx, snapshot, entry)
+		state := serve.AllowState(ctx, snapshot, entry, tampered)
 		name, problem, hint := state.Script, state.Detail, state.Hint
-		if sk := snapshot.Skill(entry.Skill); sk != nil && serve.Tampered(ctx, sk, lock, place) {
-			problem, hint = serve.TamperedText, serve.TamperedHint
-			state.State = ""
-		}
 		inFile := o.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile
 		if state.State == serve.StateMissing && !inFile {
 			hint = "leave it out of --allow-skill-script"

@@ -45,12 +45,12 @@ func (c *Command) lockStore(ctx context.Context, store *environment.Store) error
 	if err != nil {
 		return err
 	}
-	place, err := c.Process.LockPath()
+	path, err := c.Process.LockPath()
 	if err != nil {
 		return err
 	}
-	if place != "" {
-		err = store.Refer(place)
+	if path != "" {
+		err = store.Refer(path)
 	}
 	return err
 }
@@ -60,15 +60,15 @@ func (c *Command) lockStore(ctx context.Context, store *environment.Store) error
 //
 // Errors: *exit.Error for an unreadable lock, because its requirements are unknown.
 func (c *Command) locks(store *environment.Store) (locks []*environment.Lock, err error) {
-	places, err := store.References()
+	paths, err := store.References()
 	if err != nil {
 		return nil, err
 	}
-	for _, place := range places {
-		lock, err := config.ReadLock(place)
+	for _, path := range paths {
+		lock, err := config.ReadLock(path)
 		if err != nil {
 			return nil, exit.Errorf(exit.Failure, "correct or remove it, then run `skillsd env gc`",
-				"nothing is removed: %s cannot be read: %w", report.Printable(place), err)
+				"nothing is removed: %s cannot be read: %w", report.Printable(path), err)
 		}
 		if lock != nil {
 			locks = append(locks, lock)

@@ -121,11 +121,11 @@ func (c *Command) lock() (*environment.Lock, error) {
 
 // writeLock writes the lock next to the configuration.
 func (c *Command) writeLock(lock *environment.Lock) error {
-	place, err := c.Process.LockPath()
+	path, err := c.Process.LockPath()
 	if err != nil {
 		return err
 	}
-	return fsys.WriteFile(place, lock.Bytes(), 0o644)
+	return fsys.WriteFile(path, lock.Bytes(), 0o644)
 }
 
 // named returns the configuration of an environment.

@@ -24,7 +24,7 @@ func (c *Command) RootOf(spec string) (string, error) {
 	if err != nil {
 		return "", exit.Flag("root", err)
 	}
-	place, err := c.Process.LockPath()
+	path, err := c.Process.LockPath()
 	if err != nil {
 		return "", err
 	}
@@ -32,7 +32,7 @@ func (c *Command) RootOf(spec string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if near, err := filepath.Rel(filepath.Dir(place), source.Dir); err == nil && filepath.IsLocal(near) {
+	if near, err := filepath.Rel(filepath.Dir(path), source.Dir); err == nil && filepath.IsLocal(near) {
 		source.Dir = near
 	}
 	return source.String(), nil
@@ -50,8 +50,8 @@ func (c *Command) source(spec string) (rootfs.Source, error) {
 		return source, err
 	}
 	if !filepath.IsAbs(source.Dir) {
-		place, err := c.Process.LockPath()
-		source.Dir = filepath.Join(filepath.Dir(place), source.Dir)
+		path, err := c.Process.LockPath()
+		source.Dir = filepath.Join(filepath.Dir(path), source.Dir)
 		return source, err
 	}
 	return source, nil

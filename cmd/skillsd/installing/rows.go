@@ -1,7 +1,7 @@
 package installing
 
 import (
-	"path/filepath"
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -11,20 +11,22 @@ import (
 	"github.com/skillsd/skillsd/skills/install"
 )
 
-// Mark adds the origins of installed skills to rows, with warnings about them.
-func Mark(rows []report.SkillRow, lock *install.Lock, state string) {
+// Mark adds the origins of installed skills to rows of a snapshot, with warnings about them.
+func Mark(
+	ctx context.Context, rows []report.SkillRow, snapshot *skills.Snapshot, lock *install.Lock, state string,
+) {
 	held := ReadHeld(state, lock)
 	for i := range rows {
 		row := &rows[i]
-		below, err := filepath.Rel(filepath.Dir(install.RootDir(state, 0)), row.Root)
-		if err != nil || !filepath.IsLocal(below) {
+		if !install.IsRoot(state, row.Root) {
 			continue
 		}
 		e, inside := lock.Holding(row.Path)
 		switch {
 		case e == nil:
 			row.Reasons = append(row.Reasons, "is not in the lock file: see `skillsd doctor`")
-		case inside == "" && row.TreeDigest != "" && e.Tree != row.TreeDigest:
+		case row.TreeDigest != "" && (inside == "" && e.Tree != row.TreeDigest ||
+			inside != "" && isTampered(ctx, snapshot.Skill(row.Path), lock, state)):
 			row.Reasons = append(row.Reasons, "was changed where it is installed, and not by an update: "+
 				"`skillsd sync` brings back what was installed")
 			fallthrough
@@ -38,6 +40,11 @@ func Mark(rows []report.SkillRow, lock *install.Lock, state string) {
 			row.Taken = e.Taken
 		}
 	}
+}
+
+// isTampered reports whether a skill, if it is served, is not what was installed.
+func isTampered(ctx context.Context, sk *skills.Skill, lock *install.Lock, state string) bool {
+	return sk != nil && lock.Tampered(ctx, sk, state)
 }
 
 // WithInstalled adds a row, from the lock file, for each installed skill that is not served.

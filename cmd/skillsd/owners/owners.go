@@ -42,20 +42,20 @@ func (l *Lookup) Path(path string) (who []string, err error) {
 }
 
 // Root describes the users besides this one and root who can change a root with these skills among others,
-// each with a place where they can; "" without such users. For each skill it checks the directory and the
+// each with a location where they can; "" without such users. For each skill it checks the directory and the
 // SKILL.md; with whole, everything in the directory.
 func (l *Lookup) Root(root *skills.Root, all []*skills.Skill, whole bool) string {
 	names, closed, err := l.of(root.Dir)
 	if err != nil || closed {
 		return "" // the scan reports the error
 	}
-	places, more := map[string]string{}, map[string]int{}
-	add := func(names []string, place string) {
+	locations, more := map[string]string{}, map[string]int{}
+	add := func(names []string, location string) {
 		for _, name := range names {
-			if _, known := places[name]; known {
+			if _, known := locations[name]; known {
 				more[name]++
 			} else {
-				places[name] = place
+				locations[name] = location
 			}
 		}
 	}
@@ -92,10 +92,10 @@ func (l *Lookup) Root(root *skills.Root, all []*skills.Skill, whole bool) string
 		}
 	}
 	var texts []string
-	for name, place := range places {
-		text := fmt.Sprintf("%s (%s)", name, place)
+	for name, location := range locations {
+		text := fmt.Sprintf("%s (%s)", name, location)
 		if n := more[name]; n > 0 {
-			text = fmt.Sprintf("%s (%s, and %d more)", name, place, n)
+			text = fmt.Sprintf("%s (%s, and %d more)", name, location, n)
 		}
 		texts = append(texts, text)
 	}

@@ -23,9 +23,9 @@ reasons:
 				continue reasons
 			}
 		}
-		if place, code, ok := strings.Cut(reason, ": "); ok {
+		if location, code, ok := strings.Cut(reason, ": "); ok {
 			code, more, _ := strings.Cut(code, ", in ")
-			reason = "has " + code + " in " + place
+			reason = "has " + code + " in " + location
 			if more != "" {
 				reason += ", " + more
 			}

@@ -94,11 +94,11 @@ func PrintEvaluation(out io.Writer, e *search.Evaluation) error {
 	row("plain BM25", &e.Plain)
 	for _, a := range e.Answers {
 		if a.Rank > 5 || a.Rank == 0 {
-			place := "not found"
+			rank := "not found"
 			if a.Rank > 0 {
-				place = fmt.Sprintf("place %d", a.Rank)
+				rank = fmt.Sprintf("place %d", a.Rank)
 			}
-			fmt.Fprintf(w, "%s: %s (%s)\n", place, Printable(a.Query), Printable(a.Want[0]))
+			fmt.Fprintf(w, "%s: %s (%s)\n", rank, Printable(a.Query), Printable(a.Want[0]))
 		}
 	}
 	return w.Flush()

@@ -78,8 +78,19 @@ func ScriptName(entry policy.Entry) string { return entry.Skill + ":" + entry.Pa
 // ShellName returns the name of an entry's script, quoted for a shell: its author chose the name.
 func ShellName(entry policy.Entry) string { return report.ShellLine(ScriptName(entry)) }
 
-// AllowState reports whether an entry is still valid, and if not why, with a hint.
-func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) AllowRow {
+// Texts about an installed skill whose files are not those that were installed. To allow such a script would
+// allow whatever was written into it.
+const (
+	TamperedText = "files of its skill were changed where it is installed, and not by an update"
+	TamperedHint = "skillsd sync brings back what was installed"
+)
+
+// AllowState reports whether an entry is still valid, and if not why, with a hint. tampered reports whether
+// the files of a skill are not those that were installed.
+func AllowState(
+	ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry,
+	tampered func(ctx context.Context, sk *skills.Skill) bool,
+) AllowRow {
 	name := ShellName(entry)
 	row := AllowRow{Script: ScriptName(entry), State: StateMissing, Execution: entry.Execution,
 		Target: cmp.Or(entry.Target, policy.TargetSandbox), Hint: "to remove it: skillsd disallow " + name,
@@ -122,6 +133,8 @@ func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 	case row.Runtime == "":
 		row.State, row.Detail, row.Hint, row.Changed = "unsupported", info.Problem,
 			HintRuntime(info.Problem), ""
+	case row.Changed != policy.Unchanged && tampered(ctx, sk):
+		row.State, row.Detail, row.Hint = stateChanged, TamperedText, TamperedHint
 	case row.Changed != policy.Unchanged:
 		row.State, row.Hint = stateChanged, "review the change, then run `skillsd allow "+name+"`"
 		row.Detail = string(row.Changed) + " changed since it was allowed"
@@ -177,12 +190,13 @@ func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
 	}
 	// Several pins of one script allow any of their contents.
 	holds, changed := map[string]bool{}, map[string]bool{}
-	for _, entry := range list.Entries() {
-		name := ScriptName(entry)
-		holds[name] = holds[name] || AllowState(ctx, snapshot, entry).State == StateAllowed
+	rows := make([]AllowRow, len(list.Entries()))
+	for i, entry := range list.Entries() {
+		rows[i] = AllowState(ctx, snapshot, entry, w.tampered)
+		holds[rows[i].Script] = holds[rows[i].Script] || rows[i].State == StateAllowed
 	}
-	for _, entry := range list.Entries() {
-		row := AllowState(ctx, snapshot, entry)
+	for i, entry := range list.Entries() {
+		row := &rows[i]
 		if row.State != stateChanged || holds[row.Script] || changed[row.Script] {
 			continue
 		}
@@ -192,7 +206,7 @@ func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
 		}
 		text, remedy := "an allowed script changed; it does not run until it is allowed again",
 			"skillsd allow "+ShellName(entry)
-		if sk := snapshot.Skill(entry.Skill); sk != nil && w.tampered(ctx, sk) {
+		if row.Detail == TamperedText {
 			text, remedy = "an allowed script does not run: "+TamperedText, "skillsd sync"
 		}
 		w.logger.WarnContext(ctx, text, slog.String("skill", entry.Skill), slog.String("path", entry.Path),

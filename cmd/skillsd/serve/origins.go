@@ -5,7 +5,6 @@ import (
 	"context"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 
@@ -38,11 +37,10 @@ func (o *origins) of(ctx context.Context, sk *skills.Skill, tree digest.Digest) 
 		}
 		return origin
 	}
-	below, err := filepath.Rel(filepath.Dir(install.RootDir(o.state, 0)), sk.Root.Dir)
-	if err != nil || !filepath.IsLocal(below) {
+	if !install.IsRoot(o.state, sk.Root.Dir) {
 		return nil
 	}
-	e, inside := o.entry(sk.Path)
+	e, inside := o.current().Holding(sk.Path)
 	if e == nil {
 		return nil
 	}
@@ -66,37 +64,29 @@ func (o *origins) of(ctx context.Context, sk *skills.Skill, tree digest.Digest) 
 	return origin
 }
 
-// entry returns the lock file's entry of the installed skill at a path, or in which the path lies, and the
-// rest of the path; or nil.
-func (o *origins) entry(path string) (e *install.Entry, inside string) {
+// current returns the lock file as it is now; it is empty if it cannot be read.
+func (o *origins) current() *install.Lock {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	file := install.LockFile(o.state)
 	info, err := os.Stat(file)
 	if err != nil {
-		return nil, ""
+		return &install.Lock{}
 	}
-	if o.info == nil || !os.SameFile(o.info, info) || !info.ModTime().Equal(o.info.ModTime()) ||
-		info.Size() != o.info.Size() {
-		o.info = nil
-		o.lock, err = install.ReadLock(file)
-		if err != nil {
-			return nil, ""
-		}
-		o.info = info
+	if o.info != nil && os.SameFile(o.info, info) && o.info.ModTime().Equal(info.ModTime()) &&
+		o.info.Size() == info.Size() {
+		return o.lock
 	}
-	return o.lock.Holding(path)
+	o.info = nil
+	lock, err := install.ReadLock(file)
+	if err != nil {
+		return &install.Lock{}
+	}
+	o.info, o.lock = info, lock
+	return lock
 }
 
 // tampered reports whether the files of a skill on disk are not those that were installed.
 func (o *origins) tampered(ctx context.Context, sk *skills.Skill) bool {
-	if sk.Root.FS != nil {
-		return false
-	}
-	if e, _ := o.entry(sk.Path); e == nil {
-		return false
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return Tampered(ctx, sk, o.lock, o.state)
+	return o.current().Tampered(ctx, sk, o.state)
 }
