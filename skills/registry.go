@@ -106,6 +106,26 @@ func (r *Registry) Refresh(ctx context.Context, changed []string) (Diff, error) 
 	return r.rescan(ctx, changed, true)
 }
 
+// Searched returns the directories in which the last scan looked for skills and that are none themselves. They are
+// absolute, with links resolved, in no order. Roots with FS have none.
+func (r *Registry) Searched() []string {
+	r.scanning.Lock()
+	defer r.scanning.Unlock()
+	var dirs []string
+	for _, w := range r.walks {
+		if w.area.location.fsys != nil {
+			continue
+		}
+		top := w.area.location.onDisk()
+		for rel, v := range w.visits {
+			if len(v.skills) == 0 {
+				dirs = append(dirs, filepath.Join(top, filepath.FromSlash(rel)))
+			}
+		}
+	}
+	return dirs
+}
+
 // Scanned reports whether a scan has succeeded.
 func (r *Registry) Scanned() bool { return r.scanned.Load() }
 

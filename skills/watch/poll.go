@@ -25,17 +25,21 @@ func stampOf(path string) stamp {
 	return stamp{info.Size(), info.ModTime(), info.Mode()}
 }
 
-// interval returns the time between two polls, which grows with the number of skills.
+// interval returns the time between two polls, which grows with the number of paths that one looks at.
 func (w *watcher) interval() time.Duration {
-	return max(maxDebounces*w.debounce, time.Duration(len(w.registry.Snapshot().Skills))*time.Millisecond)
+	return max(maxDebounces*w.debounce, time.Duration(len(w.polled))*time.Millisecond/4)
 }
 
-// poll notes the differences since the previous poll in skill files, their directories, and the directories
-// above up to the top of the tree.
+// poll notes the differences since the previous poll in skill files, their directories, the directories above
+// up to the top of the tree, and the directories that were searched in vain: a skill may have been added to one
+// since.
 func (w *watcher) poll() {
 	snapshot := w.registry.Snapshot()
 	next := make(map[string]stamp, len(w.polled))
 	for _, dir := range snapshot.Dirs() {
+		next[dir] = stampOf(dir)
+	}
+	for _, dir := range w.registry.Searched() {
 		next[dir] = stampOf(dir)
 	}
 	for _, path := range snapshot.SkillFiles() {

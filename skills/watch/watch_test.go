@@ -164,6 +164,13 @@ func TestRun(t *testing.T) {
 			w.write("d/SKILL.md", document("d", "newer"))
 			w.describes("d", "newer")
 		},
+		"added to a directory without skills": func(w *tree) {
+			w.write("later/notes/n.txt", "notes")
+			w.write("e/SKILL.md", document("e", "new"))
+			w.describes("e", "new") // by a scan that has seen the other directories too
+			w.write("later/notes/SKILL.md", document("notes", "new"))
+			w.describes("later/notes", "new")
+		},
 		"added deep below": func(w *tree) {
 			w.write("x/y/z/SKILL.md", document("z", "new"))
 			w.describes("x/y/z", "new")
@@ -213,7 +220,6 @@ func TestRun(t *testing.T) {
 			w.describes("a", "second")
 		},
 		"root replaced": func(w *tree) {
-			// Polls do not see a SKILL.md in a directory that was scanned without one.
 			w.write("../next/e/SKILL.md", document("e", "new"))
 			w.rename(".", "../away")
 			w.rename("../next", ".")
