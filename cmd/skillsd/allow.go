@@ -315,6 +315,10 @@ func (o *allowOptions) look(
 	}
 	facts.Imports = found.Rows()
 	if found != nil {
+		if len(found.Unread) > 0 {
+			o.app.notef("skillsd: warning: what %s may import is unknown: %s could not be analyzed",
+				serve.ScriptName(known), report.Printable(strings.Join(found.Unread, ", ")))
+		}
 		if err := facts.AddFiles(ctx, sk, found.Files); err != nil {
 			return nil, err
 		}

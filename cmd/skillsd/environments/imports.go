@@ -31,6 +31,7 @@ type Imports struct {
 	Given       bool   // the script has that environment
 	Needs       []imports.Need
 	Files       []string // other files of the skill that the script imports, sorted
+	Unread      []string // those files, and the script, whose own imports are unknown, sorted
 	Block       []string // packages in the script's metadata block
 	Python      string   // required versions of Python; empty: the interpreter matches
 
@@ -80,6 +81,7 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 	}
 	texts := imports.Texts{Files: map[string][]byte{}}
 	sources, left := map[string][]byte{}, int64(maxSources)
+	var unread []string // too large, or unreadable
 	names := []string{entry.Path, sk.File}
 	for i := range index.Resources {
 		if n := len(names); n < imports.MaxFiles && index.Resources[i].Path != entry.Path {
@@ -94,8 +96,13 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 		content, err := sk.Read(ctx, name, min(imports.MaxFile, left))
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
-		} else if err != nil {
-			continue // treat unreadable files as missing
+		}
+		if err != nil {
+			if isSource {
+				sources[name] = []byte{}
+				unread = append(unread, name)
+			}
+			continue
 		}
 		left -= content.Size
 		if isSource {
@@ -131,6 +138,12 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 			found.Files = append(found.Files, name)
 		}
 	}
+	for _, name := range append(unread, imported.Unread...) {
+		if name == entry.Path || slices.Contains(found.Files, name) {
+			found.Unread = append(found.Unread, name)
+		}
+	}
+	slices.Sort(found.Unread)
 	return found, err
 }
 

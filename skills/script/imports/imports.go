@@ -85,6 +85,8 @@ var (
 type Imported struct {
 	Modules []Module `json:"modules"`
 	Files   []string `json:"files"` // paths of other files of its skill, by it or by one of them, sorted
+	// Unread are those files, and the script, whose imports could not be determined, sorted.
+	Unread []string `json:"unread"`
 }
 
 // ParsePython parses the output of the command of Python: the imports of each of n scripts. The skill

@@ -45,7 +45,11 @@ func words(imported *imports.Imported) (found []string) {
 			found = append(found, m.Name+" "+string(m.Kind))
 		}
 	}
-	return append(found, imported.Files...)
+	found = append(found, imported.Files...)
+	for _, name := range imported.Unread {
+		found = append(found, "? "+name)
+	}
+	return found
 }
 
 func TestPython(t *testing.T) {
@@ -72,7 +76,14 @@ func TestPython(t *testing.T) {
 		"above":     {files: map[string]string{"": "import top\nfrom scripts.lib import y\n", "top.py": "import zq_a\n", "scripts/lib.py": "import zq_b\n"}, want: []string{"zq_a hard", "zq_b hard", "scripts/lib.py", "top.py"}},
 		"not found": {files: map[string]string{"": "import far\n", "lib/far.py": ""}, want: []string{"far hard"}},
 		"not run":   {files: map[string]string{"": "print('[[]]')\nraise SystemExit(9)\n"}},
-		"no Python": {files: map[string]string{"": "import zq_a\n(\n"}},
+		"match": {files: map[string]string{"": "import sys\nmatch sys.argv:\n case []:\n  import near\n", "scripts/near.py": ""},
+			want: []string{"scripts/near.py"}},
+		"own word for types": {files: map[string]string{"": "TYPE_CHECKING = True\nif TYPE_CHECKING:\n from near import x\n", "scripts/near.py": ""},
+			want: []string{"scripts/near.py"}},
+		"too deep": {files: map[string]string{"": "import near\n", "scripts/near.py": "x = " + strings.Repeat("-", 5000) + "1\n"},
+			want: []string{"scripts/near.py", "? scripts/near.py"}},
+		"no Python": {want: []string{"? scripts/x.py"},
+			files: map[string]string{"": "import zq_a\n(\n"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +126,9 @@ func TestNode(t *testing.T) {
 		"comments": {files: map[string]string{"": "// import a from 'zq-a'\n/* require('zq-b') */\nconst s = \"require('zq-c')\" + `require('zq-d')`;"}},
 		"types":    {files: map[string]string{"": "import type { A } from 'zq-a';"}},
 		"relative": {files: map[string]string{"": "import './m.mjs'; const n = require('../lib/n');", "scripts/m.mjs": "import a from 'zq-a';", "lib/n.js": "require('zq-b');"}, want: []string{"zq-a hard", "zq-b hard", "lib/n.js", "scripts/m.mjs"}},
-		"there":    {files: map[string]string{"": "import a from 'have';"}},
+		"expressions": {files: map[string]string{"": "const a = /[`\"/]/.test(x), b = 4 / 2 / 1;\nimport c from 'zq-c'; f(/`/);"},
+			want: []string{"zq-c hard"}},
+		"there": {files: map[string]string{"": "import a from 'have';"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -20,10 +20,15 @@ var nodeOwn = strings.Fields("_http_agent _http_client _http_common _http_incomi
 	"util v8 vm " +
 	"wasi worker_threads zlib")
 
+// nodeClass matches an escape or a class of characters in a regular expression.
+const nodeClass = `\\.|\[(?:\\.|[^\]\\\n])*\]`
+
 var (
 	nodeToken = pattern.New(`"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|` +
 		"`(?:\\\\[\\s\\S]|[^`\\\\])*`" +
-		`|//[^\n]*|/\*[\s\S]*?\*/`)
+		`|//[^\n]*|/\*[\s\S]*?\*/` +
+		// A regular expression, which may contain quotation marks, where no operand stands before it.
+		`|[=(,:\[!&|?{};]\s*/(?:` + nodeClass + `|[^/*\\\[\n])(?:` + nodeClass + `|[^/\\\[\n])*/`)
 	specifier  = pattern.New(`^["'][@\w./:~-]{1,200}["']$`)
 	nodeImport = pattern.New(`(?m)^[ \t]*(?:import|export)\s(?:[^;"']*?\sfrom\s*)?["']([^"']+)["']|` +
 		`\bfrom\s*["']([^"']+)["']|\brequire\s*\(\s*["']([^"']+)["']\s*\)|` +
@@ -89,7 +94,7 @@ func Node(script string, files map[string][]byte, has func(name string) bool) Im
 	}
 	follow(script, Hard)
 	delete(own, script)
-	return Imported{modules, slices.Sorted(maps.Keys(own))}
+	return Imported{Modules: modules, Files: slices.Sorted(maps.Keys(own))}
 }
 
 // plainNode returns a text without comments, templates, and strings that cannot be module names.
@@ -98,6 +103,8 @@ func plainNode(source []byte) string {
 		switch {
 		case token[0] == '/':
 			return " "
+		case strings.IndexByte("\"'`", token[0]) < 0: // a regular expression, after this
+			return token[:1] + " 0 "
 		case specifier().MatchString(token):
 			return token
 		}

@@ -179,7 +179,7 @@ class Look:
             while "/" in path:
                 path = path.rpartition("/")[0]
                 self.dirs.add(path)
-        self.found, self.done, self.moved, self.native = {}, {}, False, {}
+        self.found, self.done, self.moved, self.native, self.unread = {}, {}, False, {}, set()
         self.follow(script, HARD)
 
     def follow(self, path, kind):
@@ -190,9 +190,30 @@ class Look:
         # Where a program adds to sys.path is not known; its modules may lie anywhere in the skill.
         self.moved = self.moved or any(word in source for word in (b"sys.path", b"addsitedir"))
         try:
-            self.body(ast.parse(source).body, kind, path)
+            tree = ast.parse(source)
+            self.body(tree.body, kind, path)
+            # Any other import, such as in an odd try or a match, may name a file of the skill too.
+            for node in ast.walk(tree):
+                self.elsewhere(node, path)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            pass
+            self.unread.add(path)
+
+    def elsewhere(self, node, path):
+        """Follows an import that may never run to files of the skill."""
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                self.beside(alias.name, ())
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            self.node(node, LAZY, path)
+        elif isinstance(node, ast.ImportFrom):
+            self.beside(node.module, [alias.name for alias in node.names])
+
+    def beside(self, dotted, children):
+        names = dotted.split(".")
+        for base in [self.home, ""] + (sorted(self.dirs) if self.moved else []):
+            if self.own(base, names[0]) or join(base, names[0]) in self.dirs:
+                self.chain(base, names, children, LAZY)
+                return
 
     def own(self, base, name):
         """Returns the file of a module or regular package of the skill."""
@@ -302,5 +323,5 @@ for script in asked["scripts"]:
             lacks |= libraries.missing(path, set())
         answer.append({"name": name, "kind": KINDS[kind], "there": there, "libraries": sorted(lacks)})
     own = sorted(path for path in look.done if path != script)
-    answers.append({"modules": answer, "files": own})
+    answers.append({"modules": answer, "files": own, "unread": sorted(look.unread)})
 json.dump(answers, sys.stdout)
