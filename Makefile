@@ -96,7 +96,7 @@ UNITS  = $(shell go list ./... | grep -v /e2e | sed "s,^$$(go list -m),.,")
 LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./skills/search ./mcpserver/session ./mcpserver/wire \
 	./provenance/filestore
 LONG   = Native NativeSampled EndedAsItStarts ApplyingFollowsNoLink WorkspaceIsWhatTheScriptSaw MovesLoseNothing \
-	TarballRefused Sources Moved CacheOfHostileModules CacheFollowsTheTree SecretsOfScripts FrontmatterOfOneRoot IndexMemory PagesOfRanks \
+	TarballRefused Sources CacheOfHostileModules CacheFollowsTheTree SecretsOfScripts FrontmatterOfOneRoot IndexMemory PagesOfRanks \
 	HandlesOfOthersAreFound Opaque RecordsValidate WholeStreams FloodIsCut ArtifactParts HTTPAnswerRoom JunkSurvives \
 	ChangedRegistryIsNotShared EqualRegistriesAreStoredOnce ManyOutputsMakeRoom MemoryOfLongSession ViewsGrow HostileArchives \
 	HostileDepth HostileFiles HostileFrontmatterOfAll HostileLinks HostileManifest HostileManyDirectories HostileManyFiles \

@@ -100,8 +100,8 @@ var importRules = map[string][]string{
 	"skills/source/sourcetest": {"skills", "skills/install", "skills/store", "skills/source/discovery",
 		"skills/source/oci", "skills/source/web", "skills/source/signed"},
 	"skills/compare": {"skills", "skills/script", patternPath},
-	"skills/install": {"skills", "skills/archive", "skills/compare", "skills/policy", "skills/store", "skills/source",
-		"skills/source/discovery", "skills/source/oci", "skills/source/plugin", "skills/source/served",
+	"skills/install": {"skills", "skills/archive", "skills/compare", "skills/policy", "skills/script", "skills/store",
+		"skills/source", "skills/source/discovery", "skills/source/oci", "skills/source/plugin", "skills/source/served",
 		"skills/source/signed", "skills/source/web"},
 
 	// Limits are rules about principals and numbers, and know no protocol.

@@ -116,7 +116,7 @@ func (c Content) scripts() (paths []string) {
 }
 
 // loaded lists extensions of programs that others load, beside the extensions of programs that are started.
-var loaded = []string{".zsh", ".fish", ".mts", ".cts", ".tsx", ".jsx", ".psm1", ".awk", ".jq", ".tcl", ".so",
+var loaded = []string{".fish", ".cts", ".jsx", ".psm1", ".awk", ".jq", ".tcl", ".so",
 	".dll", ".dylib", ".node", ".wasm", ".jar", ".pyc", ".pyd"}
 
 // isPluginProgram reports whether a file of the skill's plugin is a program. It is installed because the

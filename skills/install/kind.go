@@ -2,6 +2,7 @@ package install
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
@@ -50,6 +51,17 @@ func init() {
 		KindDirectory: directoryKind{},
 		KindURL:       urlKind{}, KindIndex: indexKind{}, KindOCI: ociKind{}, KindMCP: mcpKind{},
 		KindTree: treeKind{}}
+}
+
+// kindNames returns the kinds that a lock file may have, sorted.
+func kindNames() (names []string) {
+	for kind := range kinds {
+		if kind != KindTree {
+			names = append(names, string(kind))
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // resolved is the order in which a source is taken for one of a kind: a later kind accepts what looks like an

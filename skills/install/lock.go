@@ -382,7 +382,7 @@ func (o Origin) check() error {
 	}
 	kind := kinds[o.Kind]
 	if kind == nil || o.Kind == KindTree {
-		return errors.New("kind: is not git, zip, directory, url, index, oci or mcp")
+		return errors.New("kind: is not one of " + strings.Join(kindNames(), ", "))
 	}
 	return kind.check(o)
 }

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/source/plugin"
@@ -280,8 +281,9 @@ func (n *namer) take(ctx context.Context, name string, directories bool) error {
 	return nil
 }
 
-// programs are the extensions of programs that load other files.
-var programs = []string{".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".ps1", ".rb"}
+// programs are the extensions of programs that load other files: of those that run, and of modules and programs that
+// only these start.
+var programs = append(script.Extensions(), ".cts", ".rb")
 
 // maxBeside is the maximum number of entries of a directory that are considered for a program in it.
 const maxBeside = 10_000
