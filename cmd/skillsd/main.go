@@ -351,7 +351,8 @@ func (a *app) confirm(ctx context.Context, question string) (yes bool, err error
 	return err == nil && (word == "y" || word == "yes"), err
 }
 
-// typed prompts on the terminal and returns the line that was typed, trimmed and in lower case.
+// typed prompts on the terminal and returns the line that was typed, trimmed and in lower case. It returns ""
+// if the input ended in the line, as it does with Ctrl-D: no letter before it is an answer.
 func (a *app) typed(ctx context.Context, prompt string) (word string, err error) {
 	if terminal, ok := a.in.(*os.File); ok {
 		if err := report.DropTyped(terminal.Fd()); err != nil {
@@ -371,6 +372,7 @@ func (a *app) typed(ctx context.Context, prompt string) (word string, err error)
 	})
 	if err != nil || !strings.HasSuffix(string(line), "\n") {
 		fmt.Fprintln(a.err)
+		return "", err
 	}
 	return strings.ToLower(strings.TrimSpace(string(line))), err
 }
