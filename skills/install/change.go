@@ -96,7 +96,11 @@ func (p *Plan) updateFrom(
 		return nil
 	}
 	refused := func(e *Entry, err error) {
-		p.Refused = append(p.Refused, Refusal{e.Name, e, e.Origin.Path, err.Error()})
+		reason := err.Error()
+		if source, ok := errors.AsType[*SourceError](err); ok && source.Hint != "" {
+			reason += ": " + source.Hint
+		}
+		p.Refused = append(p.Refused, Refusal{e.Name, e, e.Origin.Path, reason})
 	}
 	from, failed := at.fetch(ctx, part)
 	if _, isGone := errors.AsType[*directoryError](failed); isGone {
