@@ -113,9 +113,14 @@ func (a *app) main(ctx context.Context, args []string) int {
 		flagHint(cmd.CommandPath(), cmd.Flags(), failed.Flag))
 	// cobra prints its suggestions on separate lines.
 	text, suggestions, suggests := strings.Cut(failed.Err.Error(), "\n\nDid you mean this?\n")
-	if word := unknownCommand(text); word != "" && commandMeant(root, word) != "" {
-		hint = "did you mean skillsd " + commandMeant(root, word) + "?; " + hint
-	} else if suggests {
+	meant := ""
+	if word := unknownCommand(text); word != "" {
+		meant = rootMeant(root, word, args)
+	}
+	switch {
+	case meant != "":
+		hint = meant + hint
+	case suggests:
 		hint = "did you mean " + strings.Join(strings.Fields(suggestions), " or ") + "?; " + hint
 	}
 	if a.retries && !a.started {

@@ -144,8 +144,8 @@ func (tarKind) fetch(_ context.Context, p *Plan, f *fetched, _ Access) (root ski
 	return f.ownRoot(p.path(name + "/files"))
 }
 
-// archiveDir makes a directory of the plan for what an archive on this machine has, which goes with f, and
-// returns its name.
+// archiveDir makes a directory of the plan for the files of an archive on this machine, and returns its name.
+// f.close removes it.
 func (p *Plan) archiveDir(f *fetched) (name string, err error) {
 	name = "archive-" + rand.Text()
 	dir := p.dir + "/" + name
