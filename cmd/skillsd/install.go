@@ -221,6 +221,7 @@ type installOptions struct {
 	request      install.Request
 	access       config.AccessOptions
 	DryRun, JSON bool
+	Yes          bool
 }
 
 func newInstallCmd(a *app) *cobra.Command {
@@ -270,6 +271,8 @@ func newInstallCmd(a *app) *cobra.Command {
 		"also install the skills of the source that it requires")
 	opts.access.Register(flags, true)
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "fetch, check and report; install nothing")
+	flags.BoolVarP(&opts.Yes, "yes", "y", false,
+		"do not ask: a skill that needs your review is installed and not served")
 	flags.BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
@@ -310,7 +313,7 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 		dry:   o.DryRun,
 		some:  isSome,
 		confirm: func(ctx context.Context, plan *install.Plan) error {
-			return o.app.accept(ctx, plan, nil, !o.JSON)
+			return o.app.accept(ctx, plan, nil, !o.JSON && !o.Yes)
 		},
 		compute: func(i *install.Installer) (*install.Plan, error) {
 			plan, err := i.Add(ctx, o.request)
