@@ -1,7 +1,8 @@
 # Everything works from a fresh clone with Go and nothing else; `make demo` first.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
-NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.48.0
+NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
+GORELEASER  = github.com/goreleaser/goreleaser/v2@v2.15.1
 FUZZTIME   ?= 1s
 RUNSC       = gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237
 DEMO_ROOT   = testdata/skills
@@ -235,6 +236,11 @@ bin/nfpm: Makefile
 	CGO_ENABLED=0 GOBIN="$(CURDIR)/bin" go install -trimpath $(NFPM)
 	@touch $@
 
+# Publishes a release. Its packages are many: a first build takes a quarter of an hour.
+bin/goreleaser: Makefile
+	CGO_ENABLED=0 GOBIN="$(CURDIR)/bin" go install -trimpath -ldflags="-s -w" $(GORELEASER)
+	@touch $@
+
 # Once more from a copy elsewhere with nothing built yet: every byte must be the same.
 release-check: release
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && mkdir "$$dir/src" && \
@@ -246,7 +252,9 @@ release-check: release
 # is missing is skipped by name.
 release-test: $(if $(RELEASED),,release)
 	@$(MAKE) --no-print-directory clients-installed || echo "release-test: no clients: what they install is not tested"
-	$(GOTEST) -count=1 -v -timeout=30m -run='^TestInstall' ./e2e/release -release="$(CURDIR)/$(RELEASE)" -clients="$(CURDIR)/$(CLIENTS)"
+	@$(MAKE) --no-print-directory bin/goreleaser || echo "release-test: no goreleaser: what it publishes is not tested"
+	$(GOTEST) -count=1 -v -timeout=30m -run='^TestInstall' ./e2e/release -release="$(CURDIR)/$(RELEASE)" \
+	-clients="$(CURDIR)/$(CLIENTS)" -goreleaser="$(CURDIR)/bin/goreleaser"
 
 check: lint vet vuln
 
