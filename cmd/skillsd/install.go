@@ -255,7 +255,7 @@ func newInstallCmd(a *app) *cobra.Command {
 	flags.StringVar(&opts.request.Ref, "ref", "",
 		"branch, tag or commit of a git repository: `REF` (default: the repository's default branch)")
 	flags.StringVar(&opts.SHA256, "sha256", "",
-		"`DIGEST` that the bytes of the archive at a URL must have, now and at updates")
+		"`DIGEST` that the bytes of the archive must have, now and at updates")
 	flags.StringVar(&opts.request.Subdir, "subdir", "", "look in this `DIR` of the source only")
 	flags.StringVar(&opts.request.Plugin, "plugin", "", "install the skills of this `PLUGIN` of the source")
 	flags.StringVar(&opts.request.Name, "name", "", "`NAME` to install the skill under")
