@@ -1,7 +1,8 @@
 # Everything works from a fresh clone with Go and nothing else; `make demo` first.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
-NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.48.0
+NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
+GORELEASER  = github.com/goreleaser/goreleaser/v2@v2.15.1
 FUZZTIME   ?= 1s
 RUNSC       = gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237
 DEMO_ROOT   = testdata/skills
@@ -81,22 +82,23 @@ compiled plain long e2e fuzz sandbox-cases conformance lint vet systems vuln: ex
 
 # The race detector watches packages whose code starts goroutines or has locks. In the others it finds nothing, slowly.
 # SINGLE have one goroutine for signals or a terminal, or are kits of tests. FEW have a lock around one value, or
-# goroutines of which each has files of its own, or servers as processes: compiling what they alone import took the
-# detector longer than all other packages' tests run. LONG are suites and attacks in LONGS that take several
+# goroutines of which each has files of its own, such as those of an install, or servers as processes: compiling what
+# they alone import and their many files took the detector longer than all other packages' tests run. LONG are suites and attacks in LONGS that take several
 # times as long with it; other tests run the same code. At night it watches everything.
 CODE   = cmd mcpserver provenance sandbox skills
 SHARED = ^[[:space:]]*go [a-z(]|\.Go\(|sync\.(RW)?Mutex|fsnotify
 SINGLE = ^cmd/skillsd$$|^cmd/skillsd/report$$|^sandbox/detect$$|test$$
 FEW    = ./cmd/skillsd/garbage ./cmd/skillsd/page ./cmd/skillsd/serve ./cmd/skillsd/serve/cluster \
 	./mcpserver/session/secrets ./mcpserver/session/snapshot ./provenance/jetstream ./provenance/telemetry \
-	./sandbox/environment/making ./sandbox/host ./sandbox/remote
+	./sandbox/environment ./sandbox/environment/making ./sandbox/host ./sandbox/remote ./skills/content \
+	./skills/install ./skills/source ./skills/source/signed ./skills/store
 RACING = $(filter-out $(FEW),$(shell grep -rlE --include='*.go' --exclude='*_test.go' '$(SHARED)' $(CODE) | \
 	xargs -n 1 dirname | sort -u | grep -vE '$(SINGLE)' | sed 's,^,./,'))
 UNITS  = $(shell go list ./... | grep -v /e2e | sed "s,^$$(go list -m),.,")
-LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./skills/search ./mcpserver/session ./mcpserver/wire \
+LONGS  = ./sandbox/native ./skills ./skills/search ./mcpserver/session ./mcpserver/wire \
 	./provenance/filestore
 LONG   = Native NativeSampled EndedAsItStarts ApplyingFollowsNoLink WorkspaceIsWhatTheScriptSaw MovesLoseNothing \
-	TarballRefused Sources CacheOfHostileModules CacheFollowsTheTree SecretsOfScripts FrontmatterOfOneRoot IndexMemory PagesOfRanks \
+	CacheOfHostileModules CacheFollowsTheTree SecretsOfScripts FrontmatterOfOneRoot IndexMemory PagesOfRanks \
 	HandlesOfOthersAreFound Opaque RecordsValidate WholeStreams FloodIsCut ArtifactParts HTTPAnswerRoom JunkSurvives \
 	ChangedRegistryIsNotShared EqualRegistriesAreStoredOnce ManyOutputsMakeRoom MemoryOfLongSession ViewsGrow HostileArchives \
 	HostileDepth HostileFiles HostileFrontmatterOfAll HostileLinks HostileManifest HostileManyDirectories HostileManyFiles \
@@ -234,6 +236,11 @@ bin/nfpm: Makefile
 	CGO_ENABLED=0 GOBIN="$(CURDIR)/bin" go install -trimpath $(NFPM)
 	@touch $@
 
+# Publishes a release. Its packages are many: a first build takes a quarter of an hour.
+bin/goreleaser: Makefile
+	CGO_ENABLED=0 GOBIN="$(CURDIR)/bin" go install -trimpath -ldflags="-s -w" $(GORELEASER)
+	@touch $@
+
 # Once more from a copy elsewhere with nothing built yet: every byte must be the same.
 release-check: release
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && mkdir "$$dir/src" && \
@@ -245,7 +252,9 @@ release-check: release
 # is missing is skipped by name.
 release-test: $(if $(RELEASED),,release)
 	@$(MAKE) --no-print-directory clients-installed || echo "release-test: no clients: what they install is not tested"
-	$(GOTEST) -count=1 -v -timeout=30m -run='^TestInstall' ./e2e/release -release="$(CURDIR)/$(RELEASE)" -clients="$(CURDIR)/$(CLIENTS)"
+	@$(MAKE) --no-print-directory bin/goreleaser || echo "release-test: no goreleaser: what it publishes is not tested"
+	$(GOTEST) -count=1 -v -timeout=30m -run='^TestInstall' ./e2e/release -release="$(CURDIR)/$(RELEASE)" \
+	-clients="$(CURDIR)/$(CLIENTS)" -goreleaser="$(CURDIR)/bin/goreleaser"
 
 check: lint vet vuln
 

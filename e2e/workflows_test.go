@@ -135,4 +135,23 @@ func TestRepositoryFiles(t *testing.T) {
 	if len(builds) != 1 || build["skip"] != true {
 		t.Errorf("GoReleaser builds %v", builds)
 	}
+	// The GoReleaser that publishes is the one that `make release-test` tried.
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := regexp.MustCompile(`goreleaser/v2@(v[\d.]+)\n`).FindSubmatch(makefile)
+	publishes := 0
+	for _, step := range stepsOf(yamlOf(t, ".github/workflows/release.yml")) {
+		uses, _ := step["uses"].(string)
+		if with, _ := step["with"].(map[string]any); strings.HasPrefix(uses, "goreleaser/") {
+			publishes++
+			if tried == nil || with["version"] != string(tried[1]) {
+				t.Errorf("%s publishes, %s was tried", with["version"], tried)
+			}
+		}
+	}
+	if publishes != 1 {
+		t.Errorf("%d steps publish", publishes)
+	}
 }

@@ -29,8 +29,8 @@ type planned struct {
 	roots *config.RootOptions // installed skills may not take paths of skills in these roots; may be nil
 	dry   bool                // print the plan without carrying it out
 	quiet bool                // the caller reports what is installed and not served
-	// some is set if no skill was named: a skill that waits for a review or lacks a requirement is then a
-	// fact about the source, and no problem of the command, as long as others are served.
+	// some is set if no skill was named: a skill that waits for a review is then a fact about the source, and
+	// no problem of the command. So is one that lacks a requirement, as long as others are served.
 	some bool
 	// compute also describes the skills of the plan, which cannot be read after it is carried out.
 	compute func(i *install.Installer) (*install.Plan, error)
@@ -98,9 +98,7 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 			a.say("hint", row[1])
 		}
 	}
-	isServed := func(c install.Change) bool { return c.After != nil && c.After.Served() }
-	isEnough := p.some && slices.ContainsFunc(plan.Changes, isServed)
-	if len(waiting) > 0 && err == nil && !isEnough {
+	if len(waiting) > 0 && err == nil && !p.some {
 		err = &exit.Error{Code: exit.Problems}
 	}
 	if !p.dry && !p.quiet {

@@ -71,6 +71,7 @@ func (r *release) archive(p platform) error {
 		{name: "THIRD_PARTY_NOTICES", data: r.notices},
 	}
 	files = append(files, below("completions", r.completions...)...)
+	files = append(files, below("skills", r.skills...)...)
 	if p.os != "windows" {
 		files = append(files, below("man/man1", r.man...)...)
 	}

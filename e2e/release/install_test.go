@@ -246,6 +246,9 @@ func TestInstallDebian(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	// README.md installs a skill of the package.
+	output(t, command(t, t.TempDir(), filepath.Join(root, "usr/bin/skillsd"), "install",
+		filepath.Join(root, "usr/share/skillsd/skills"), "--subdir", "csv-report"))
 	dpkgIn("--purge", project)
 	left := slices.DeleteFunc(list(t, root), func(name string) bool {
 		return slices.Contains(before, name) || strings.HasPrefix(name, "var/lib/dpkg/")
@@ -310,7 +313,8 @@ func TestInstallRPM(t *testing.T) {
 	}
 	files := list(t, root)
 	for _, want := range []string{"usr/share/man/man1/skillsd.1.gz", "usr/lib/systemd/system/skillsd.service",
-		"usr/share/zsh/site-functions/_skillsd", "usr/share/skillsd/apparmor"} {
+		"usr/share/zsh/site-functions/_skillsd", "usr/share/skillsd/apparmor",
+		"usr/share/skillsd/skills/csv-report/SKILL.md"} {
 		if !slices.Contains(files, want) {
 			t.Errorf("the package lacks %s", want)
 		}
@@ -560,8 +564,7 @@ func TestInstallCodexPlugin(t *testing.T) {
 func TestInstallGeminiExtension(t *testing.T) {
 	r, home, dir := ready(t), t.TempDir(), t.TempDir()
 	gemini := client(t, ".bin/gemini")
-	name := strings.ReplaceAll(here.node(), "-", ".") + ".skillsd.tar.gz"
-	unpack(t, r, name, dir)
+	unpack(t, r, r.geminiName(here), dir)
 	run := func(args ...string) string {
 		cmd := command(t, home, gemini, args...)
 		cmd.Env = append(cmd.Env, "GEMINI_API_KEY=stub", "GEMINI_CLI_TRUST_WORKSPACE=true",

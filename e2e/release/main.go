@@ -85,6 +85,8 @@ type release struct {
 	license, readme, notices []byte
 	// man and completions are files by their names.
 	man, completions []file
+	// skills are those that README.md installs.
+	skills []file
 }
 
 // platform is a system with the programs for it.
@@ -199,6 +201,9 @@ func (r *release) readTexts(ctx context.Context) (err error) {
 	if r.notices, err = r.readLicences(ctx); err != nil {
 		return err
 	}
+	if r.skills, err = readTree("testdata/skills"); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "skillsd-release-")
 	if err != nil {
 		return err
@@ -227,6 +232,31 @@ func (r *release) readTexts(ctx context.Context) (err error) {
 	}
 	slices.SortFunc(r.completions, func(a, b file) int { return cmp.Compare(a.name, b.name) })
 	return nil
+}
+
+// readTree returns the files below a directory, by their names there. Of their modes it keeps what git does.
+func readTree(dir string) (files []file, err error) {
+	tree := os.DirFS(dir)
+	err = fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		f := file{name: name, data: data}
+		if info.Mode()&0o100 != 0 {
+			f.mode = 0o755
+		}
+		files = append(files, f)
+		return nil
+	})
+	return files, err
 }
 
 // shells are those with completion, with the name of the file that each wants.

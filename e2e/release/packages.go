@@ -100,6 +100,7 @@ func (r *release) packageContents(dir, format string, p platform) (map[string]an
 		{name: "/usr/share/doc/skillsd/README.md", data: r.readme},
 		{name: "/usr/share/doc/skillsd/THIRD_PARTY_NOTICES", data: r.notices},
 	}
+	files = append(files, below("/usr/share/skillsd/skills", r.skills...)...)
 	for _, f := range r.completions {
 		if to := completion[f.name]; to != "" {
 			files = append(files, file{name: to, data: f.data})
@@ -248,14 +249,21 @@ func (r *release) bundle(p platform) error {
 	}, writeZip)
 }
 
-// geminiExtension makes the archive that `gemini extensions install` takes from a release: its name says for
-// which platform it is.
+// geminiName is the file of an extension of Gemini CLI, which takes its platform from the name.
+func (r *release) geminiName(p platform) string {
+	name := strings.ReplaceAll(p.node(), "-", ".") + "." + project
+	if p.os == "windows" {
+		return name + ".zip"
+	}
+	return name + ".tar.gz"
+}
+
+// geminiExtension makes the archive that `gemini extensions install` takes from a release.
 func (r *release) geminiExtension(p platform) error {
 	manifest := map[string]any{"name": project, "version": r.version, "description": summary,
 		"mcpServers": map[string]any{"skills": map[string]any{
 			"command": "${extensionPath}${/}" + p.program(project),
 			"args":    []string{"serve", "--client", "gemini"}}}}
-	name := strings.ReplaceAll(p.node(), "-", ".") + "." + project
 	files := []file{
 		{name: "gemini-extension.json", data: jsonText(manifest)},
 		{name: p.program(project), from: r.built(p, project), mode: 0o755},
@@ -263,7 +271,7 @@ func (r *release) geminiExtension(p platform) error {
 		{name: "THIRD_PARTY_NOTICES", data: r.notices},
 	}
 	if p.os == "windows" {
-		return r.create(name+".zip", files, writeZip)
+		return r.create(r.geminiName(p), files, writeZip)
 	}
-	return r.create(name+".tar.gz", files, writeTarGz)
+	return r.create(r.geminiName(p), files, writeTarGz)
 }

@@ -26,7 +26,7 @@ type scene struct {
 
 // first are the scenes of the moving picture of the first run. Each begins with an empty screen.
 var first = []scene{
-	{commands: []string{"skillsd install testdata/skills --subdir text-stats --tier user"}},
+	{commands: []string{"skillsd install ./testdata/skills --subdir text-stats --tier user"}},
 	{commands: []string{"skillsd allow text-stats:scripts/stats.sh"}, answers: "y\n\n"},
 	{commands: []string{"skillsd run text-stats scripts/stats.sh -- /skill/SKILL.md"}, answers: "y\n"},
 }
@@ -37,7 +37,7 @@ const firstTitle = "The first run: a skill is installed, one script is allowed a
 
 // scenes are run in this order and in one home directory. A scene without a title prepares the next ones.
 var scenes = []scene{
-	{"install", "", []string{"skillsd install testdata/skills --subdir text-stats --tier user"}, ""},
+	{"install", "", []string{"skillsd install ./testdata/skills --subdir text-stats --tier user"}, ""},
 	{"allow", "Allowing one script after reading it", []string{
 		"skillsd allow text-stats:scripts/stats.sh",
 	}, "y\n\n"},

@@ -257,7 +257,7 @@ func checkPaths(roots []skills.Root, configFile string, own []ownPath, workspace
 		switch {
 		case workspace == "":
 		case config.Inside(own.path, workspace):
-			return exit.Usagef("move it outside of the project directory",
+			return exit.Usagef("name a smaller directory, that of one project, or move it out of this one",
 				"%s %s lies inside the project directory of --workspace, %s", own.what, own.path, workspace)
 		case config.Inside(workspace, own.path):
 			return exit.Usagef("move state and session logs outside of the project directory",
