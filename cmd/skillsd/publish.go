@@ -125,9 +125,9 @@ func (o *publishOptions) run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return exit.Usagef("to write an archive: "+report.ShellLine("skillsd", "publish", args[0],
-			archiveName(filepath.Base(full)))+"; for a site, a plugin or a registry see `skillsd publish --help`",
-			"publish takes DIR and one place to publish it")
+		one := report.ShellLine("skillsd", "publish", args[0], archiveName(filepath.Base(full)))
+		return exit.Usagef("to write an archive: "+one+"; for a site, a plugin or a registry see "+
+			"`skillsd publish --help`", "publish takes DIR and one place to publish it")
 	case targets != 1:
 		return exit.Usagef(forms, "publish takes DIR and one place to publish it")
 	case o.Plugin.Name != "":

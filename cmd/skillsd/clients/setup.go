@@ -347,7 +347,7 @@ func (s *Setup) onlyOurs(file map[string]any) bool {
 }
 
 // leave writes a text without the entry, or removes the file if it is empty then and a setup created it: a
-// copy from before would have more than the entry.
+// copy from before would hold more than the entry.
 func (s *Setup) leave(f *file, text []byte) error {
 	copied, err := fsys.ReadFile(f.path+backup, maxFile, func(fs.FileInfo) error { return nil })
 	created := errors.Is(err, fs.ErrNotExist)

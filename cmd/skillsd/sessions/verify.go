@@ -152,7 +152,8 @@ func (v *Verdict) verify(
 		if register.Lines == 0 {
 			return "ok " + v.ID + ": no sessions are signed here", nil
 		}
-		return fmt.Sprintf("ok %s: %s, head %s", v.ID, report.Plural(register.Lines, "line"), v.RegisterHead), nil
+		return fmt.Sprintf("ok %s: %s, head %s", v.ID, report.Plural(register.Lines, "line"),
+			v.RegisterHead), nil
 	}
 	found, err := records.Verify(ctx, v.ID, keys...)
 	if is := register.Sessions[v.ID]; errors.Is(err, provenance.ErrNotFound) && is != nil {
