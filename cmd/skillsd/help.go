@@ -59,7 +59,7 @@ func setHelp(root *cobra.Command) {
 	})
 }
 
-// helpMeant returns the start of a hint for a word that has no help, or "".
+// helpMeant returns the start of a hint for a word without help, or "".
 func helpMeant(root *cobra.Command, word string) string {
 	if name := commandMeant(root, word); name != "" {
 		return "did you mean skillsd help " + name + "?; "
