@@ -210,8 +210,8 @@ func (a *allowedCheck) inFile() bool {
 	return a.doctor.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile
 }
 
-// obstacle returns why a script with the allowed bytes cannot run, and what to do. found is its interpreter, or
-// nil with err; unmade is what its environment lacks, denial the answer of the policy.
+// obstacle returns why a script with the allowed bytes cannot run, and what to do. found is its interpreter,
+// or nil with err; unmade is what its environment lacks, denial the answer of the policy.
 func (a *allowedCheck) obstacle(
 	found *sandbox.Interpreter, err error, unmade string, verdicts *serve.Judge, denial *policy.Denial,
 ) (problem, hint string) {
