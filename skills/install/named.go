@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/pattern"
+	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/source/plugin"
 	"github.com/skillsd/skillsd/skills/store"
