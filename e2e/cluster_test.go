@@ -364,6 +364,7 @@ func TestClusterSessionMoves(t *testing.T) {
 // What is asked at one server is answered at another, once; three refusals are three, wherever they come
 // from.
 func TestClusterApprovals(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	f := startFronts(t, 3)
 	f.handle = f.load(f.caller)
@@ -606,6 +607,7 @@ func TestClusterArchive(t *testing.T) {
 
 // TestClusterPage wants a session of one server on the page of another, and both servers with what each has.
 func TestClusterPage(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	f := startFronts(t, 2, "--page", "127.0.0.1:0")
 	f.load(f.at(0, "alice-token"))

@@ -572,7 +572,7 @@ var eras = []string{"2025-11-25", "2026-07-28"}
 // often are the blocks in which all clients send the requests for every change: together their answers have all
 // the forms. In the others only the raw client of the later era does, which holds each answer to its schema; at night all
 // do.
-var often = []string{"workspace staged", "opaque", "packages", "HTTP"}
+var often = []string{"workspace staged", "HTTP"}
 
 func nightlyUnlessOften(t *testing.T, b block) {
 	t.Helper()

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
 // session runs `skillsd session ARGS` and returns what it printed and its exit code.
@@ -140,7 +142,7 @@ func TestKilledDuringCalls(t *testing.T) {
 	runs := !strings.Contains(ran.text(), `"sandbox_unavailable"`)
 	probe.end()
 	known := sessionIDs(t, state)
-	for answered := 0; answered < 1000; {
+	for answered := 0; answered < nightly.Size(300, 1000); {
 		round := killedRound{p: serve(t, args...), random: random, runs: runs}
 		ids := round.play(1 + random.IntN(140))
 		answered += len(ids)

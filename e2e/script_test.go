@@ -11,11 +11,14 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
 // TestScripts runs testdata/script/*.txtar: each is a user at a shell with skillsd on PATH, a clean
 // HOME and the files of the archive. Besides the commands of testscript there are those of
-// scriptCommands, and the condition [sandbox]: a script of a skill can be isolated here.
+// scriptCommands, and conditions, such as [sandbox]: a script of a skill can be isolated here; and [nightly]: what takes
+// long runs too.
 func TestScripts(t *testing.T) {
 	sandboxed := sync.OnceValue(func() bool { return canIsolate(t) })
 	testscript.Run(t, testscript.Params{
@@ -30,6 +33,8 @@ func TestScripts(t *testing.T) {
 				return err == nil, nil
 			case "rootfs":
 				return canMakeRoot(t), nil
+			case "nightly":
+				return nightly.Size(0, 1) > 0, nil
 			}
 			return false, fmt.Errorf("there is no condition %q", name)
 		},

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
 const (
@@ -183,7 +185,8 @@ func TestSecretsInCallsHTTP(t *testing.T) {
 		return fmt.Sprint(response.Header) + string(data)
 	}
 	forms := sayings()
-	maps.DeleteFunc(forms, func(name, _ string) bool { return name != "plain" && name != "record" && name != "cut behind 118" })
+	sent := []string{"plain", "record", "cut behind 118"}[:nightly.Size(1, 3)]
+	maps.DeleteFunc(forms, func(name, _ string) bool { return !slices.Contains(sent, name) })
 	tellSecrets(t, forms, func(id int, method, params string) []string {
 		return []string{post(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, id, method, params))}
 	}, false)
