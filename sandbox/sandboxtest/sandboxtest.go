@@ -65,11 +65,11 @@ func RunLimits(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, differ
 	run(t, limits, newRunner, differs)
 }
 
-// RunFiles runs only the attacks of the suite and what commands see and change of files, for a backend with a file
-// tree of its own that shares the limits of another.
+// RunFiles runs only the attacks of the suite and what commands see and change of files, for a backend with a
+// file tree of its own that shares the limits of another.
 func RunFiles(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, differs ...Difference) {
-	files := slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.limits && g.name != "Attacks" })
-	run(t, files, newRunner, differs)
+	isOther := func(g group) bool { return g.limits && g.name != "Attacks" }
+	run(t, slices.DeleteFunc(slices.Clone(groups), isOther), newRunner, differs)
 }
 
 // group is a part of the suite.
