@@ -82,22 +82,23 @@ compiled plain long e2e fuzz sandbox-cases conformance lint vet systems vuln: ex
 
 # The race detector watches packages whose code starts goroutines or has locks. In the others it finds nothing, slowly.
 # SINGLE have one goroutine for signals or a terminal, or are kits of tests. FEW have a lock around one value, or
-# goroutines of which each has files of its own, or servers as processes: compiling what they alone import took the
-# detector longer than all other packages' tests run. LONG are suites and attacks in LONGS that take several
+# goroutines of which each has files of its own, such as those of an install, or servers as processes: compiling what
+# they alone import and their many files took the detector longer than all other packages' tests run. LONG are suites and attacks in LONGS that take several
 # times as long with it; other tests run the same code. At night it watches everything.
 CODE   = cmd mcpserver provenance sandbox skills
 SHARED = ^[[:space:]]*go [a-z(]|\.Go\(|sync\.(RW)?Mutex|fsnotify
 SINGLE = ^cmd/skillsd$$|^cmd/skillsd/report$$|^sandbox/detect$$|test$$
 FEW    = ./cmd/skillsd/garbage ./cmd/skillsd/page ./cmd/skillsd/serve ./cmd/skillsd/serve/cluster \
 	./mcpserver/session/secrets ./mcpserver/session/snapshot ./provenance/jetstream ./provenance/telemetry \
-	./sandbox/environment/making ./sandbox/host ./sandbox/remote
+	./sandbox/environment ./sandbox/environment/making ./sandbox/host ./sandbox/remote ./skills/content \
+	./skills/install ./skills/source ./skills/source/signed ./skills/store
 RACING = $(filter-out $(FEW),$(shell grep -rlE --include='*.go' --exclude='*_test.go' '$(SHARED)' $(CODE) | \
 	xargs -n 1 dirname | sort -u | grep -vE '$(SINGLE)' | sed 's,^,./,'))
 UNITS  = $(shell go list ./... | grep -v /e2e | sed "s,^$$(go list -m),.,")
-LONGS  = ./sandbox/native ./sandbox/environment ./skills ./skills/install ./skills/search ./mcpserver/session ./mcpserver/wire \
+LONGS  = ./sandbox/native ./skills ./skills/search ./mcpserver/session ./mcpserver/wire \
 	./provenance/filestore
 LONG   = Native NativeSampled EndedAsItStarts ApplyingFollowsNoLink WorkspaceIsWhatTheScriptSaw MovesLoseNothing \
-	TarballRefused Sources CacheOfHostileModules CacheFollowsTheTree SecretsOfScripts FrontmatterOfOneRoot IndexMemory PagesOfRanks \
+	CacheOfHostileModules CacheFollowsTheTree SecretsOfScripts FrontmatterOfOneRoot IndexMemory PagesOfRanks \
 	HandlesOfOthersAreFound Opaque RecordsValidate WholeStreams FloodIsCut ArtifactParts HTTPAnswerRoom JunkSurvives \
 	ChangedRegistryIsNotShared EqualRegistriesAreStoredOnce ManyOutputsMakeRoom MemoryOfLongSession ViewsGrow HostileArchives \
 	HostileDepth HostileFiles HostileFrontmatterOfAll HostileLinks HostileManifest HostileManyDirectories HostileManyFiles \

@@ -19,6 +19,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
 const (
@@ -333,6 +335,7 @@ func importProblems(p *goPackage) []string {
 // TestMethods wants the linker to leave out methods that nothing calls. It keeps all that are exported once a
 // method may be called by a name that it does not know, as templates do.
 func TestMethods(t *testing.T) {
+	nightly.Only(t) // links the program once more
 	t.Parallel()
 	built := filepath.Join(t.TempDir(), "skillsd")
 	link := exec.Command("go", "build", tags, "-ldflags=-dumpdep", "-o", built, "../cmd/skillsd")

@@ -44,15 +44,32 @@ func scriptRootfs(ts *testscript.TestScript, neg bool, args []string) {
 // npmDir has npm where Node's own packages put it.
 const npmDir = "/usr/lib/node_modules/npm"
 
-// makeRoot makes a root file system of bash, a few programs and Python with its standard library, with managers of packages.
+// standard prints the files of the standard library of which detection, analysis, compilation and the scripts of tests
+// need some, and the directory that marks the library.
+const standard = `import ast, base64, compileall, encodings.idna, encodings.latin_1, encodings.ascii, glob, importlib.machinery
+import importlib.metadata, importlib.util, json, os, py_compile, site, struct, sysconfig, warnings, zipimport
+sysconfig.get_config_vars()
+import sys
+print("\n".join(sorted({m.__file__ for m in sys.modules.values() if getattr(m, "__file__", None)})))`
+
+// makeRoot makes a root file system of bash, a few programs and Python: with what tests need of its standard library, or
+// with managers of packages and the whole library.
 func makeRoot(dir string, managers []string) error {
-	out, err := exec.Command("/usr/bin/python3", "-S", "-c", "import os; print(os.path.dirname(os.__file__))").Output()
-	if err != nil {
-		return err
-	}
-	lib := strings.TrimSpace(string(out))
 	files := []string{"/usr/bin/bash", "/usr/bin/cat", "/usr/bin/python3"}
-	roots := []string{lib}
+	var roots []string
+	if len(managers) == 0 {
+		out, err := exec.Command("/usr/bin/python3", "-S", "-B", "-c", standard).Output()
+		if err != nil {
+			return err
+		}
+		files = append(files, strings.Fields(string(out))...)
+	} else {
+		out, err := exec.Command("/usr/bin/python3", "-S", "-c", "import os; print(os.path.dirname(os.__file__))").Output()
+		if err != nil {
+			return err
+		}
+		roots = []string{strings.TrimSpace(string(out))}
+	}
 	if slices.Contains(managers, "npm") {
 		files = append(files, "/usr/bin/node")
 		roots = append(roots, npmDir)
@@ -94,7 +111,7 @@ func makeRoot(dir string, managers []string) error {
 			others = append(others, at)
 		}
 	}
-	err = errors.Join(sandboxtest.RootOf(dir, libraries...), sandboxtest.CopyTo(dir, others...), os.MkdirAll(dir+"/etc", 0o755))
+	err := errors.Join(sandboxtest.RootOf(dir, libraries...), sandboxtest.CopyTo(dir, others...), os.MkdirAll(dir+"/etc", 0o755))
 	if err != nil {
 		return err
 	}

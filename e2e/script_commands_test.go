@@ -243,7 +243,7 @@ func scriptTyped(ts *testscript.TestScript, neg bool, args []string) {
 // typing is the input of a user at a terminal.
 type typing struct {
 	Ahead  string // before the program starts
-	Answer string // a line for each question that it asks
+	Answer string // a line for each question that it asks; ^D at its end is the key, instead of Enter
 }
 
 // runOnTerminal runs a program with the arguments of the command terminal.

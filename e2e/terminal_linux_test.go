@@ -69,7 +69,11 @@ func (a *answering) Write(p []byte) (int, error) {
 	a.Buffer.Write(p)
 	if a.answer != "" && bytes.HasSuffix(a.Bytes(), []byte("] ")) {
 		line, rest, _ := strings.Cut(a.answer, "\n")
-		if _, err := io.WriteString(a.w, line+"\n"); err != nil {
+		end := "\n"
+		if strings.HasSuffix(line, "^D") {
+			line, end = strings.ReplaceAll(line, "^D", "\x04"), ""
+		}
+		if _, err := io.WriteString(a.w, line+end); err != nil {
 			return 0, err
 		}
 		a.answer = rest

@@ -501,9 +501,13 @@ func whyNotRunnable(
 	run.Call.Method = ToolRun
 	return func(script string) string {
 		run.Path = script
-		if denial := ses.Runnable(ctx, sk, run); denial != nil {
-			return denial.Code.Brief()
+		denial := ses.Runnable(ctx, sk, run)
+		switch {
+		case denial == nil:
+			return ""
+		case ses.Restorable(ctx, sk, denial):
+			return "somebody changed the files of this skill, and the user restores them with `skillsd sync`"
 		}
-		return ""
+		return denial.Code.Brief()
 	}
 }

@@ -172,7 +172,11 @@ func RenderWrites(r *session.RunResult) string {
 	if len(refused)+len(applied) == 0 {
 		return ""
 	}
-	head := fmt.Sprintf("workspace: %d changes applied, %d refused\n", len(applied), len(refused))
+	changes := "changes"
+	if len(applied) == 1 {
+		changes = "change"
+	}
+	head := fmt.Sprintf("workspace: %d %s applied, %d refused\n", len(applied), changes, len(refused))
 	if r.Sealed {
 		// Names are output too.
 		return head

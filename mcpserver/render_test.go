@@ -288,11 +288,11 @@ func TestRenderKept(t *testing.T) {
 // What a run changed in a staged workspace is said, what was refused first; of a withheld run only how much.
 func TestRenderWrites(t *testing.T) {
 	result := &session.RunResult{Outcome: "exited", Writes: []sandbox.Write{{Path: "a.txt", Op: "write"}, {Path: ".git/config\nx", Op: "write", Refused: "protected"}}}
-	if got, want := RenderWrites(result), "workspace: 1 changes applied, 1 refused\nrefused: write "; !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 3 {
+	if got, want := RenderWrites(result), "workspace: 1 change applied, 1 refused\nrefused: write "; !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 3 {
 		t.Errorf("RenderWrites = %q", got)
 	}
 	result.Sealed = true
-	if got := RenderWrites(result); got != "workspace: 1 changes applied, 1 refused\n" {
+	if got := RenderWrites(result); got != "workspace: 1 change applied, 1 refused\n" {
 		t.Errorf("withheld: %q", got)
 	}
 	many := &session.RunResult{Outcome: "exited", Writes: make([]sandbox.Write, 1000)}

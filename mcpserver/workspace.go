@@ -173,27 +173,22 @@ func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) 
 	defer root.Close()
 	var lines strings.Builder
 	for _, arg := range args.Args[:min(len(args.Args), maxUnseen)] {
-		if _, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(arg, "-") {
+		_, value, isOption := strings.Cut(arg, "=")
+		if isOption && strings.HasPrefix(arg, "-") {
 			arg = value
 		}
-		name, isWhole := arg, filepath.IsAbs(arg)
-		if isWhole {
-			name, err = filepath.Rel(dir, arg)
-			if err != nil {
-				continue
-			}
-		}
+		name, isWhole := nameIn(dir, arg)
 		// A relative argument is resolved where the script starts, so it is checked only if nothing is
 		// mounted there.
-		if !filepath.IsLocal(name) || filepath.Clean(name) == "." || !isWhole &&
-			(mounted != "" || args.Cwd != "") {
+		if name == "" || !isWhole && (mounted != "" || args.Cwd != "") {
 			continue
 		}
 		if _, err := root.Lstat(name); err != nil {
 			continue
 		}
 		advice := "the script sees none of the user's files; pass its text on stdin"
-		if inside, err := filepath.Rel(cmp.Or(mounted, dir), filepath.Join(dir, name)); mounted != "" {
+		if mounted != "" {
+			inside, err := filepath.Rel(mounted, filepath.Join(dir, name))
 			if err != nil || !filepath.IsLocal(inside) {
 				continue
 			}
@@ -203,4 +198,21 @@ func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) 
 		fmt.Fprintf(&lines, "`%s` does not exist in the sandbox: %s\n", oneLine(arg), advice)
 	}
 	return lines.String()
+}
+
+// nameIn returns the name, relative to a directory, of a file below it, else "". isWhole reports whether the
+// argument is an absolute path.
+func nameIn(dir, arg string) (name string, isWhole bool) {
+	name, isWhole = arg, filepath.IsAbs(arg)
+	if isWhole {
+		var err error
+		name, err = filepath.Rel(dir, arg)
+		if err != nil {
+			return "", true
+		}
+	}
+	if !filepath.IsLocal(name) || filepath.Clean(name) == "." {
+		return "", isWhole
+	}
+	return name, isWhole
 }

@@ -106,7 +106,7 @@ func (r *Registry) Refresh(ctx context.Context, changed []string) (Diff, error) 
 	return r.rescan(ctx, changed, true)
 }
 
-// Searched returns the directories, other than those of skills, in which the last scan looked for skills. They are
+// Searched returns the directories, other than skills, in which the last scan looked for skills. They are
 // absolute, with links resolved, in no order. Roots with FS have none.
 func (r *Registry) Searched() []string {
 	r.scanning.Lock()

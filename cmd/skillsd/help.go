@@ -50,13 +50,28 @@ func setHelp(root *cobra.Command) {
 			}
 			cmd, _, err := root.Find(args)
 			if err != nil {
-				return exit.Usagef("see `skillsd help`, which lists commands and topics",
-					"there is no help on %q", name)
+				hint := helpMeant(root, args[0]) + "see `skillsd help`, which lists commands and topics"
+				return exit.Usagef(hint, "there is no help on %q", name)
 			}
 			cmd.InitDefaultHelpFlag()
 			return cmd.Help()
 		},
 	})
+}
+
+// helpMeant returns the start of a hint for a word without help, or "".
+func helpMeant(root *cobra.Command, word string) string {
+	if name := commandMeant(root, word); name != "" {
+		return "did you mean skillsd help " + name + "?; "
+	}
+	if answer := otherAnswers[strings.ToLower(word)]; answer != "" {
+		return answer + "; "
+	}
+	names := slices.Clone(topicNames)
+	for _, sub := range root.Commands() {
+		names = append(names, sub.Name())
+	}
+	return meant(word, "skillsd help ", names)
 }
 
 // completeHelp completes commands and topics.

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -56,5 +59,34 @@ func TestEveryOptionIsDocumented(t *testing.T) {
 			!strings.Contains(page, "`--"+option.Flag+" ") {
 			t.Errorf("config.md lacks --%s", option.Flag)
 		}
+	}
+}
+
+// Texts name the help of topics and commands that exist now, by the names in the list.
+func TestHintsNameTopics(t *testing.T) {
+	mentioned := regexp.MustCompile("skillsd help ([a-z-]+)")
+	names := slices.Clone(topicNames)
+	for _, g := range groups {
+		names = append(names, g.commands...)
+	}
+	seen := 0
+	err := filepath.WalkDir("../..", func(path string, _ os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range mentioned.FindAllSubmatch(text, -1) {
+			seen++
+			if !slices.Contains(names, string(m[1])) {
+				t.Errorf("%s names skillsd help %s", path, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil || seen == 0 {
+		t.Errorf("%d mentions, %v", seen, err)
 	}
 }

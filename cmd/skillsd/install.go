@@ -29,8 +29,8 @@ type planned struct {
 	roots *config.RootOptions // installed skills may not take paths of skills in these roots; may be nil
 	dry   bool                // print the plan without carrying it out
 	quiet bool                // the caller reports what is installed and not served
-	// some is set if no skill was named: a skill that waits for a review or lacks a requirement is then a
-	// fact about the source, and no problem of the command, as long as others are served.
+	// some is set if no skill was named: a skill that waits for a review is then a fact about the source, and
+	// no problem of the command. So is one that lacks a requirement, as long as others are served.
 	some bool
 	// compute also describes the skills of the plan, which cannot be read after it is carried out.
 	compute func(i *install.Installer) (*install.Plan, error)
@@ -98,9 +98,7 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 			a.say("hint", row[1])
 		}
 	}
-	isServed := func(c install.Change) bool { return c.After != nil && c.After.Served() }
-	isEnough := p.some && slices.ContainsFunc(plan.Changes, isServed)
-	if len(waiting) > 0 && err == nil && !isEnough {
+	if len(waiting) > 0 && err == nil && !p.some {
 		err = &exit.Error{Code: exit.Problems}
 	}
 	if !p.dry && !p.quiet {
@@ -221,6 +219,7 @@ type installOptions struct {
 	request      install.Request
 	access       config.AccessOptions
 	DryRun, JSON bool
+	Yes          bool
 }
 
 func newInstallCmd(a *app) *cobra.Command {
@@ -257,7 +256,7 @@ func newInstallCmd(a *app) *cobra.Command {
 	flags.StringVar(&opts.request.Ref, "ref", "",
 		"branch, tag or commit of a git repository: `REF` (default: the repository's default branch)")
 	flags.StringVar(&opts.SHA256, "sha256", "",
-		"`DIGEST` that the bytes of the archive at a URL must have, now and at updates")
+		"`DIGEST` that the bytes of the archive must have, now and at updates")
 	flags.StringVar(&opts.request.Subdir, "subdir", "", "look in this `DIR` of the source only")
 	flags.StringVar(&opts.request.Plugin, "plugin", "", "install the skills of this `PLUGIN` of the source")
 	flags.StringVar(&opts.request.Name, "name", "", "`NAME` to install the skill under")
@@ -270,6 +269,8 @@ func newInstallCmd(a *app) *cobra.Command {
 		"also install the skills of the source that it requires")
 	opts.access.Register(flags, true)
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "fetch, check and report; install nothing")
+	flags.BoolVarP(&opts.Yes, "yes", "y", false,
+		"do not ask: a skill that needs your review is installed and not served")
 	flags.BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
@@ -310,7 +311,7 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 		dry:   o.DryRun,
 		some:  isSome,
 		confirm: func(ctx context.Context, plan *install.Plan) error {
-			return o.app.accept(ctx, plan, nil, !o.JSON)
+			return o.app.accept(ctx, plan, nil, !o.JSON && !o.Yes)
 		},
 		compute: func(i *install.Installer) (*install.Plan, error) {
 			plan, err := i.Add(ctx, o.request)

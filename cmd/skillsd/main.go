@@ -113,9 +113,14 @@ func (a *app) main(ctx context.Context, args []string) int {
 		flagHint(cmd.CommandPath(), cmd.Flags(), failed.Flag))
 	// cobra prints its suggestions on separate lines.
 	text, suggestions, suggests := strings.Cut(failed.Err.Error(), "\n\nDid you mean this?\n")
-	if word := unknownCommand(text); word != "" && commandMeant(root, word) != "" {
-		hint = "did you mean skillsd " + commandMeant(root, word) + "?; " + hint
-	} else if suggests {
+	meant := ""
+	if word := unknownCommand(text); word != "" {
+		meant = rootMeant(root, word, args)
+	}
+	switch {
+	case meant != "":
+		hint = meant + hint
+	case suggests:
 		hint = "did you mean " + strings.Join(strings.Fields(suggestions), " or ") + "?; " + hint
 	}
 	if a.retries && !a.started {
@@ -351,7 +356,8 @@ func (a *app) confirm(ctx context.Context, question string) (yes bool, err error
 	return err == nil && (word == "y" || word == "yes"), err
 }
 
-// typed prompts on the terminal and returns the line that was typed, trimmed and in lower case.
+// typed prompts on the terminal and returns the line that was typed, trimmed and in lower case. It returns ""
+// if the input ended in the line, as it does with Ctrl-D: no letter before it is an answer.
 func (a *app) typed(ctx context.Context, prompt string) (word string, err error) {
 	if terminal, ok := a.in.(*os.File); ok {
 		if err := report.DropTyped(terminal.Fd()); err != nil {
@@ -371,6 +377,7 @@ func (a *app) typed(ctx context.Context, prompt string) (word string, err error)
 	})
 	if err != nil || !strings.HasSuffix(string(line), "\n") {
 		fmt.Fprintln(a.err)
+		return "", err
 	}
 	return strings.ToLower(strings.TrimSpace(string(line))), err
 }

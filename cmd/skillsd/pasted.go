@@ -11,7 +11,7 @@ var pastedCommands = [][]string{
 	{"skills", "add"}, {"skills", "install"}, {"add-skill"},
 	{"plugin", "marketplace", "add"}, {"/plugin", "marketplace", "add"},
 	{"gemini", "extensions", "install"}, {"gemini", "skills", "install"}, {"gh", "skill", "install"},
-	{"git", "clone"},
+	{"git", "clone"}, {"skillsd", "install"},
 }
 
 // pastedRunners are words before a command that only start it.
@@ -19,10 +19,21 @@ var pastedRunners = []string{"$", "npx", "bunx", "pnpm", "yarn", "dlx", "exec", 
 	"--yes"}
 
 // pasted rewrites `install COMMAND...`, with the command of another installer as it was copied, to the same
-// in words of this program: `npx skills add OWNER/REPO --skill pdf` becomes `install OWNER/REPO pdf`. It
-// returns false for other arguments. Options that only that installer has, such as the agent to install for,
-// are dropped.
+// in words of this program: `npx skills add OWNER/REPO --skill pdf` becomes `install OWNER/REPO pdf`. Such a
+// command alone is read likewise, and a command line of skillsd as what follows in it. It returns false for
+// other arguments. Options that only that installer has, such as the agent to install for, are dropped.
 func pasted(args []string) ([]string, bool) {
+	if rest := withoutRunners(args); len(rest) > 1 && isWord(rest[0], "skillsd") {
+		return rest[1:], true
+	}
+	if len(args) > 1 && args[0] != "install" {
+		rest := withoutRunners(args)
+		for _, command := range pastedCommands {
+			if startsWith(rest, command) {
+				return append([]string{"install"}, translated(rest[len(command):])...), true
+			}
+		}
+	}
 	if len(args) < 2 || args[0] != "install" {
 		return args, false
 	}
@@ -31,9 +42,7 @@ func pasted(args []string) ([]string, bool) {
 		if strings.Contains(words[0], " ") { // the command was quoted
 			words = append(strings.Fields(words[0]), words[1:]...)
 		}
-		for len(words) > 0 && slices.Contains(pastedRunners, words[0]) {
-			words = words[1:]
-		}
+		words = withoutRunners(words)
 		for _, command := range pastedCommands {
 			if startsWith(words, command) {
 				return slices.Concat(args[:at], translated(words[len(command):])), true
@@ -49,12 +58,25 @@ func startsWith(words, command []string) bool {
 		return false
 	}
 	for n, want := range command {
-		word, _, _ := strings.Cut(words[n], "@")
-		if word != want {
+		if !isWord(words[n], want) {
 			return false
 		}
 	}
 	return true
+}
+
+// isWord reports whether a word is the one that is wanted, with or without a version.
+func isWord(word, want string) bool {
+	name, _, _ := strings.Cut(word, "@")
+	return name == want
+}
+
+// withoutRunners returns the words after those that only start a command.
+func withoutRunners(words []string) []string {
+	for len(words) > 0 && slices.Contains(pastedRunners, words[0]) {
+		words = words[1:]
+	}
+	return words
 }
 
 // translated returns the arguments of another installer as arguments of install.

@@ -8,6 +8,11 @@ import (
 
 func TestPasted(t *testing.T) {
 	for text, want := range map[string]string{
+		"npx skills add o/r --skill pdf -y":                                 "install o/r pdf",
+		"npx skillsd list --json":                                           "list --json",
+		"npx -y skillsd@1.0.0 setup":                                        "setup",
+		"skillsd install o/r --tier user":                                   "install o/r --tier user",
+		"install npx skillsd install o/r":                                   "install o/r",
 		"install npx skills add o/r":                                        "install o/r",
 		"install npx -y skills@latest add o/r --skill pdf docx -a codex -g": "install o/r pdf docx",
 		"install npx skills add https://h/o/r --skill=pdf --yes":            "install https://h/o/r pdf",

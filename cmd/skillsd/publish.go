@@ -120,6 +120,14 @@ func (o *publishOptions) run(ctx context.Context, args []string) error {
 	case flag != "":
 		return exit.Usagef("leave one of them out: without DIR what is installed here goes to the cluster",
 			"--%s has no effect on the skills of a directory", flag)
+	case targets == 0:
+		full, err := filepath.Abs(args[0])
+		if err != nil {
+			return err
+		}
+		one := report.ShellLine("skillsd", "publish", args[0], archiveName(filepath.Base(full)))
+		return exit.Usagef("to write an archive: "+one+"; for a site, a plugin or a registry see "+
+			"`skillsd publish --help`", "publish takes DIR and one place to publish it")
 	case targets != 1:
 		return exit.Usagef(forms, "publish takes DIR and one place to publish it")
 	case o.Plugin.Name != "":

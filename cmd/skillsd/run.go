@@ -63,9 +63,8 @@ func newRunCmd(a *app) *cobra.Command {
 			"client; the session log has the rest. The last line on stderr is how the run ended and " +
 			"how to look at its log.\n\n" +
 			"If a script needs your approval, skillsd asks on a terminal, and elsewhere the run is " +
-			"refused. With --prompt-slot-role direct-command, or the same in the configuration, you " +
-			"confirm that you want the run. In a shell that an agent opened for its model only the " +
-			"rules of the configuration apply, and no question is asked.\n\n" +
+			"refused, unless you allowed the script with --ask never. In a shell that an agent opened " +
+			"for its model only the rules of the configuration apply, and no question is asked.\n\n" +
 			"Exit codes: 0 the script ended with 0; 3 it ended with another code, by a signal or at a " +
 			"limit; 1 it was refused, canceled or could not be run; 2 usage.",
 		Args: runArgs,

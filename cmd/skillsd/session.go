@@ -301,10 +301,10 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 			a.printf("%s %s: %d bytes, last written %s\n", did, c.ID, c.Bytes, at)
 		}
 	}
-	a.printf("%s %d sessions, %d bytes\n", did, count, bytes)
+	a.printf("%s %s, %d bytes\n", did, report.Plural(count, "session"), bytes)
 	if registered > 0 {
 		err = errors.Join(err, exit.Errorf(exit.Failure, "give --sign-key FILE, the key of the server",
-			"%d sessions are kept: %w", registered, provenance.ErrRegistered))
+			"kept %s: %w", report.Plural(registered, "session"), provenance.ErrRegistered))
 	}
 	state, errState := a.StateDir()
 	if err != nil || opts.DryRun || errState != nil || !existing(state) {

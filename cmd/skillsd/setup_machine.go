@@ -432,7 +432,7 @@ func (s *machineSetup) undo(ctx context.Context) error {
 	}
 	defer unlock()
 	if len(s.record.Clients) == 0 && len(s.record.Moves) == 0 {
-		a.notef("there is no setup to undo")
+		a.notef("there is no setup to undo; to disconnect one client: skillsd setup CLIENT --remove")
 		return nil
 	}
 	var names []string

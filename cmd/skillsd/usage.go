@@ -105,31 +105,82 @@ func argsError(cmd *cobra.Command, args []string, check cobra.PositionalArgs) er
 	return exit.Usagef(hint, "%s: %s is missing", path, wanted)
 }
 
-// otherWords are words of other programs for commands.
+// otherWords are words of other programs for commands: the first that is below the command in question is
+// meant, in the order of the list.
 var otherWords = map[string]string{
-	"add": "install", "get": "install", "i": "install", "import": "install",
-	"uninstall": "remove", "rm": "remove", "delete": "remove", "del": "remove", "purge": "remove",
-	"ls": "list", "skills": "list", "installed": "list", "outdated": "update --preview",
-	"upgrade": "update", "up": "update", "refresh": "update", "pull": "update", "downgrade": "rollback",
-	"exec": "run", "execute": "run", "call": "run", "invoke": "run",
-	"info": "show", "view": "show", "cat": "show", "describe": "show", "inspect": "show",
+	"add": "install", "get": "install|config show|session show", "i": "install",
+	"import":    "install",
+	"uninstall": removing, "rm": removing, "delete": removing, "del": removing, "purge": removing,
+	"remove": "setup --undo|session gc", "undo": "setup --undo", "disconnect": "setup --undo",
+	"clean": "session gc|env gc", "prune": "session gc|env gc", "gc": "session gc",
+	"replay":   "session replay",
+	"packages": "env list", "download": "session export", "dump": "session export",
+	"set": "config show", "edit": "config show",
+	"ls": "list|session list|env list|config show", "skills": "list", "installed": "list",
+	"outdated": "update --preview",
+	"upgrade":  "update|env update", "up": "update", "refresh": "update", "pull": "update",
+	"downgrade": "rollback",
+	"exec":      "run", "execute": "run", "call": "run", "invoke": "run",
+	"info": showing, "view": showing, "cat": showing, "describe": showing, "inspect": showing,
 	"find": "search", "init": "setup", "connect": "setup", "onboard": "setup", "start": "serve",
 	"server": "serve", "mcp": "serve", "trust": "allow", "permit": "allow", "grant": "allow",
 	"deny": "disallow", "block": "disallow", "revoke": "disallow", "forbid": "disallow",
 	"log": "session show", "logs": "session show", "history": "session list", "sessions": "session list",
-	"revert": "undo", "status": "doctor", "check": "doctor", "diagnose": "doctor", "lint": "validate",
+	"revert": "undo", "status": "doctor", "check": "doctor|session verify|env verify", "diagnose": "doctor",
+	"lint": "validate",
 	"test": "validate", "web": "page", "ui": "page", "dashboard": "page", "open": "page",
 	"settings": "config show", "on": "enable", "off": "disable", "yes": "approve",
 }
 
-// commandMeant returns the command below cmd for a word of another program, or "".
+const (
+	removing = "remove|session gc|env remove|setup --undo"
+	showing  = "show|session show|env show|config show"
+)
+
+// otherAnswers are answers to words of other programs for which skillsd needs no command.
+var otherAnswers = map[string]string{
+	"stop": endsItself, "kill": endsItself, "quit": endsItself, "shutdown": endsItself,
+	"restart": "a server applies changes at once; one that a client started ends with the client",
+	"reload":  "a server applies changes at once",
+}
+
+const endsItself = "a client starts and ends its server by itself; " +
+	"`skillsd setup --undo` disconnects your clients"
+
+// commandMeant returns the command or the flag below cmd for a word of another program, or "".
 func commandMeant(cmd *cobra.Command, word string) string {
-	name := otherWords[strings.ToLower(word)]
-	first, _, _ := strings.Cut(name, " ")
-	for _, sub := range cmd.Commands() {
-		if name != "" && sub.Name() == first {
+	_, path, _ := strings.Cut(cmd.CommandPath()+" ", " ")
+	for name := range strings.SplitSeq(otherWords[strings.ToLower(word)], "|") {
+		name, isBelow := strings.CutPrefix(name, path)
+		first, _, _ := strings.Cut(name, " ")
+		isSub := slices.ContainsFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == first })
+		flag, isFlag := strings.CutPrefix(first, "--")
+		if isBelow && (isSub || isFlag && cmd.Flags().Lookup(flag) != nil) {
 			return name
 		}
+	}
+	return ""
+}
+
+// rootMeant returns the start of a hint for a word that is no command of skillsd, or "". args are the
+// arguments from that word on.
+func rootMeant(root *cobra.Command, word string, args []string) string {
+	// A command of another installer may have been pasted.
+	if slices.Contains(pastedRunners, word) {
+		rest := withoutRunners(args)
+		if len(rest) > 1 && isWord(rest[0], "skills") {
+			word = rest[1]
+		}
+	}
+	meant := commandMeant(root, word)
+	if sub, _, err := root.Find([]string{word}); err == nil && sub != root {
+		meant = sub.Name()
+	}
+	switch {
+	case meant != "":
+		return "did you mean skillsd " + meant + "?; "
+	case otherAnswers[strings.ToLower(word)] != "":
+		return otherAnswers[strings.ToLower(word)] + "; "
 	}
 	return ""
 }

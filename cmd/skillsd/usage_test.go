@@ -33,14 +33,28 @@ func TestAgainFlags(t *testing.T) {
 // Words of other programs lead to a command that exists, and no command of skillsd is such a word.
 func TestOtherWords(t *testing.T) {
 	root := newRootCmd(&app{Process: config.Process{Env: func(string) (string, bool) { return "", false }}})
-	for word, name := range otherWords {
-		words := strings.Fields(name)
-		if cmd, rest, err := root.Find(words); err != nil || cmd == root || strings.Join(rest, "") > "--" &&
-			cmd.Flags().Lookup(strings.TrimPrefix(rest[0], "--")) == nil {
-			t.Errorf("%s leads to %q: %v", word, name, err)
+	for word, names := range otherWords {
+		for name := range strings.SplitSeq(names, "|") {
+			words := strings.Fields(name)
+			if cmd, rest, err := root.Find(words); err != nil || cmd == root || strings.Join(rest, "") > "--" &&
+				cmd.Flags().Lookup(strings.TrimPrefix(rest[0], "--")) == nil {
+				t.Errorf("%s leads to %q: %v", word, name, err)
+			}
+			group, _, err := root.Find(words[:len(words)-1])
+			if sub, _, found := group.Find([]string{word}); err == nil && found == nil && sub != group && sub.Name() != words[len(words)-1] {
+				t.Errorf("%s is a command of %s, and leads to %q", word, group.CommandPath(), name)
+			}
 		}
-		if cmd, _, err := root.Find([]string{word}); err == nil && cmd != root {
-			t.Errorf("%s is a command", word)
+	}
+	for at, want := range map[string]string{"session rm": "gc", "env rm": "remove", "setup rm": "--undo",
+		"config get": "show", "session ls": "list", "session logs": "show", "env stop": ""} {
+		words := strings.Fields(at)
+		group, _, err := root.Find(words[:1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := commandMeant(group, words[1]); got != want {
+			t.Errorf("%s leads to %q, want %q", at, got, want)
 		}
 	}
 }

@@ -252,12 +252,7 @@ func (s *Session) refuse(ctx context.Context, r *run, err error) error {
 // somebody changed the files of an installed skill, they must be restored, and nothing is to be allowed.
 func (s *Session) restorable(ctx context.Context, r *run, err error) error {
 	denial, ok := errors.AsType[*policy.Denial](err)
-	if !ok || s.cfg.Tampered == nil {
-		return err
-	}
-	switch denial.Code {
-	case policy.CodeScriptSnapshotMismatch, policy.CodeScriptNotAllowlisted, policy.CodeToolNotAllowed:
-	default:
+	if !ok {
 		return err
 	}
 	sk := s.visible(r.call).Skill(denial.Skill)
@@ -265,12 +260,22 @@ func (s *Session) restorable(ctx context.Context, r *run, err error) error {
 		return err
 	}
 	sk, _, failure := s.current(ctx, sk)
-	if failure != nil || !s.cfg.Tampered(ctx, sk) {
+	if failure != nil || !s.Restorable(ctx, sk, denial) {
 		return err
 	}
 	advised := *denial
 	advised.Remedy, advised.Operator = tampered.remedy, tampered.operator
 	return &advised
+}
+
+// Restorable reports whether a denial about a script has the cause that somebody changed the files of its
+// installed skill.
+func (s *Session) Restorable(ctx context.Context, sk *skills.Skill, denial *policy.Denial) bool {
+	switch denial.Code {
+	case policy.CodeScriptSnapshotMismatch, policy.CodeScriptNotAllowlisted, policy.CodeToolNotAllowed:
+		return s.cfg.Tampered != nil && s.cfg.Tampered(ctx, sk)
+	}
+	return false
 }
 
 // failedRun records why a run that passed the gate has no result, and returns the error for the caller.

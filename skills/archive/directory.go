@@ -48,7 +48,7 @@ type record struct {
 // maxDirectory bytes and the end record.
 func readDirectory(r io.ReaderAt, size int64, found *Error) ([]record, error) {
 	if size > maxArchive {
-		found.add("", "has more than %d bytes", maxArchive)
+		found.addLarge("", "has more than %d bytes", maxArchive)
 		return nil, nil
 	}
 	longest := min(size, end64Size+endSize+maxComment)
@@ -79,9 +79,9 @@ func readDirectory(r io.ReaderAt, size int64, found *Error) ([]record, error) {
 	case offset+length != start:
 		found.add("", "has bytes that belong to no part, or too few")
 	case count > maxEntries:
-		found.add("", "has more than %d entries", maxEntries)
+		found.addLarge("", "has more than %d entries", maxEntries)
 	case length > maxDirectory:
-		found.add("", "has a directory of more than %d bytes", maxDirectory)
+		found.addLarge("", "has a directory of more than %d bytes", maxDirectory)
 	default:
 		directory, err := readAt(r, offset, length)
 		if err != nil {

@@ -70,7 +70,7 @@ func (x *Extraction) File(name, file string, size int64) error {
 	}
 	x.image.Rules.Total -= size
 	if x.image.Rules.Total < 0 {
-		return badTar(name, "is past the bytes that all files may have")
+		return largeTar(name, "is past the bytes that all files may have")
 	}
 	if err := x.image.Top.Add(name, name, &Node[string]{Mode: 0o644, Content: file}); err != nil {
 		return err

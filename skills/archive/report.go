@@ -32,6 +32,7 @@ type Error struct {
 	Kind     string    // tar; empty: zip
 	Problems []Problem // in the order of the directory; the first 100
 	More     int       // the number of others
+	Large    bool      // a limit is exceeded, so that a part of the archive may be usable
 }
 
 // Error returns one line that names the first five problems.
@@ -55,6 +56,12 @@ func (e *Error) add(entry, format string, args ...any) {
 		return
 	}
 	e.Problems = append(e.Problems, Problem{entry, fmt.Sprintf(format, args...)})
+}
+
+// addLarge adds a problem that is an exceeded limit.
+func (e *Error) addLarge(entry, format string, args ...any) {
+	e.Large = true
+	e.add(entry, format, args...)
 }
 
 // failure returns e, or nil if it has no problems.

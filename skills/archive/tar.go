@@ -189,7 +189,7 @@ type tarReader struct {
 }
 
 func (t *tarReader) grows(name string) error {
-	return badTar(name, "grows too much: it is past the bytes that all files may have, %d, "+
+	return largeTar(name, "grows too much: it is past the bytes that all files may have, %d, "+
 		"and %d times the archive", t.most, maxRatio)
 }
 
@@ -203,7 +203,7 @@ func (t *tarReader) entries(in *tar.Reader) error {
 			return readError(err)
 		}
 		if n == t.rules.Entries {
-			return badTar("", "has more than %d entries", n)
+			return largeTar("", "has more than %d entries", n)
 		}
 		entry, err := t.check(header)
 		if err != nil {
@@ -304,7 +304,7 @@ func (t *tarReader) size(h *tar.Header) error {
 		}
 	}
 	if t.rules.File > 0 && h.Size > t.rules.File {
-		return badTar(h.Name, "has more than %d bytes", t.rules.File)
+		return largeTar(h.Name, "has more than %d bytes", t.rules.File)
 	}
 	t.left -= h.Size
 	if t.left < 0 {
@@ -380,4 +380,9 @@ func readError(err error) error {
 
 func badTar(entry, format string, args ...any) error {
 	return &Error{Kind: "tar", Problems: []Problem{{entry, fmt.Sprintf(format, args...)}}}
+}
+
+// largeTar returns the error for an exceeded limit.
+func largeTar(entry, format string, args ...any) error {
+	return &Error{Kind: "tar", Problems: []Problem{{entry, fmt.Sprintf(format, args...)}}, Large: true}
 }

@@ -62,7 +62,7 @@ func readZip(r io.ReaderAt, size int64, links bool) (*zip.Reader, error) {
 		checkEntry(f, known, links, &found)
 		total += min(f.UncompressedSize64, maxZip+1)
 		if total > maxZip {
-			found.add(f.Name, "is past the %d bytes that all files together may have", int64(maxZip))
+			found.addLarge(f.Name, "is past the %d bytes that all files together may have", int64(maxZip))
 			break
 		}
 		at, err := checkHeader(r, f, &records[i], &found)
@@ -122,7 +122,7 @@ func checkEntry(f *zip.File, known names, links bool, found *Error) {
 	case f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64:
 		found.add(f.Name, "is stored with another size than it has")
 	case f.UncompressedSize64 > freeSize && f.UncompressedSize64/maxRatio > f.CompressedSize64:
-		found.add(f.Name, "grows more than %d-fold", maxRatio)
+		found.addLarge(f.Name, "grows more than %d-fold", maxRatio)
 	}
 }
 

@@ -38,7 +38,7 @@ type Request struct {
 	// WithRequirements also installs the skills of the source that the requested ones require. The whole
 	// source is searched for them; Subdir limits only where the requested skills are.
 	WithRequirements bool
-	// Digest is the expected digest of an archive of a web server; empty: any.
+	// Digest is the expected digest of an archive; empty: any.
 	Digest digest.Digest
 	Access
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // Update fetches the sources of the named skills again, or of all skills if no names are given, and stages
-// the skills that changed. A skill that cannot be updated is refused and keeps its version.
+// the skills that changed. A skill that cannot be updated is refused and keeps its version, and so is one
+// whose served files were changed: an update would overwrite somebody's work, or hide who did that.
 //
 // Errors: *MissingError; errors of ctx; system errors.
 func (i *Installer) Update(ctx context.Context, names []string, access Access) (*Plan, error) {
@@ -31,10 +32,19 @@ func (i *Installer) UpdateMoved(
 	if len(names) == 0 {
 		entries = i.lock.Skills
 	}
+	var tampered []Refusal
 	// Skills in the same part of a source share one fetch.
 	groups := map[Origin][]*Entry{}
 	var order []Origin
 	for _, e := range entries {
+		problems, err := i.verifyServed(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		if len(problems) > 0 {
+			tampered = append(tampered, Refusal{e.Name, e, e.Origin.Path, tamperedReason(problems)})
+			continue
+		}
 		part := e.Origin
 		part.Path, part.Commit, part.Digest, part.Identity = cmp.Or(part.Subdir, "."), "", "", ""
 		if access.SignedBy != "" {
@@ -46,6 +56,7 @@ func (i *Installer) UpdateMoved(
 		groups[part] = append(groups[part], e)
 	}
 	return i.newPlan(func(p *Plan) (err error) {
+		p.Refused = tampered
 		at := p.newSources(access)
 		defer func() { err = errors.Join(err, at.Close()) }()
 		for _, part := range order {
@@ -57,6 +68,17 @@ func (i *Installer) UpdateMoved(
 		slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 		return p.judge(ctx)
 	})
+}
+
+// tamperedReason returns why a skill with problems where it is served is not updated.
+func tamperedReason(problems []Problem) string {
+	files := make([]string, len(problems))
+	for n, p := range problems {
+		files[n] = strings.TrimSpace(p.Path + " " + p.What)
+	}
+	slices.Sort(files)
+	return "files of it were changed where it is installed, and not by an update (" + listed(files, "") +
+		"): `skillsd sync` brings back what was installed"
 }
 
 // updateFrom stages the changed skills of one source. Errors of single skills become refusals.
@@ -74,7 +96,11 @@ func (p *Plan) updateFrom(
 		return nil
 	}
 	refused := func(e *Entry, err error) {
-		p.Refused = append(p.Refused, Refusal{e.Name, e, e.Origin.Path, err.Error()})
+		reason := err.Error()
+		if source, ok := errors.AsType[*SourceError](err); ok && source.Hint != "" {
+			reason += ": " + source.Hint
+		}
+		p.Refused = append(p.Refused, Refusal{e.Name, e, e.Origin.Path, reason})
 	}
 	from, failed := at.fetch(ctx, part)
 	if _, isGone := errors.AsType[*directoryError](failed); isGone {

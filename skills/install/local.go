@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -71,47 +73,116 @@ func (directoryKind) check(o Origin) error {
 	return nil
 }
 
-func (zipKind) check(o Origin) error { return directoryKind{}.check(o) }
+func (zipKind) check(o Origin) error { return checkArchive(o) }
 
-func (tarKind) check(o Origin) error { return directoryKind{}.check(o) }
+func (tarKind) check(o Origin) error { return checkArchive(o) }
+
+// checkArchive is check for an archive on this machine, whose ref is the digest that its bytes must have.
+func checkArchive(o Origin) error {
+	if o.Ref != "" && digest.Digest(o.Ref).Validate() != nil {
+		return errors.New("ref: is not a digest")
+	}
+	o.Ref = ""
+	return directoryKind{}.check(o)
+}
 
 func (directoryKind) fetch(_ context.Context, _ *Plan, f *fetched, _ Access) (skills.Root, error) {
 	f.base = filepath.Base(f.origin.Source)
 	return f.openRoot(f.origin.Source, true)
 }
 
-func (zipKind) fetch(_ context.Context, _ *Plan, f *fetched, _ Access) (skills.Root, error) {
+func (zipKind) fetch(_ context.Context, p *Plan, f *fetched, _ Access) (skills.Root, error) {
 	f.base = strings.TrimSuffix(filepath.Base(f.origin.Source), filepath.Ext(f.origin.Source))
-	return f.zipRoot(f.origin.Source)
+	if f.origin.Ref == "" {
+		return f.zipRoot(f.origin.Source)
+	}
+	name, err := p.archiveDir(f)
+	if err != nil {
+		return skills.Root{}, err
+	}
+	file, err := openArchive(f.origin.Source)
+	if err != nil {
+		return skills.Root{}, err
+	}
+	defer file.Close()
+	if err := p.copyPinned(f, file, name); err != nil {
+		return skills.Root{}, err
+	}
+	return f.zipRoot(p.path(name + "/archive"))
 }
 
 func (tarKind) fetch(_ context.Context, p *Plan, f *fetched, _ Access) (root skills.Root, err error) {
 	f.base = path.Base(filepath.ToSlash(f.origin.Source))
 	f.base = f.base[:len(f.base)-len(archiveEnd(f.base))]
-	name := "tar-" + rand.Text()
-	dir := p.dir + "/" + name
-	f.close = func() error { return p.i.root.RemoveAll(dir) }
-	if err := p.i.root.MkdirAll(dir, 0o700); err != nil {
+	name, err := p.archiveDir(f)
+	if err != nil {
 		return root, err
 	}
-	// The file may be replaced since it was resolved: opening a named pipe must not block.
-	file, err := os.OpenFile(f.origin.Source, os.O_RDONLY|fsys.NonBlock, 0)
+	file, err := openArchive(f.origin.Source)
 	if err != nil {
 		return root, err
 	}
 	defer file.Close()
+	if f.origin.Ref != "" {
+		if err := p.copyPinned(f, file, name); err != nil {
+			return root, err
+		}
+		copied, err := p.i.root.Open(p.dir + "/" + name + "/archive")
+		if err != nil {
+			return root, err
+		}
+		defer copied.Close()
+		file = copied
+	}
 	info, err := file.Stat()
-	switch {
-	case err != nil:
-		return root, err
-	case !info.Mode().IsRegular() || info.Size() > maxDownload:
-		return root, refuse("", "%q is no regular file, or has more than %d bytes", clip(f.origin.Source),
-			maxDownload)
-	}
-	if err := p.untarFile(file, dir, info.Size()); err != nil {
+	if err != nil {
 		return root, err
 	}
-	return f.ownRoot(p.path(name))
+	if err := p.untarFile(file, p.dir+"/"+name+"/files", info.Size()); err != nil {
+		return root, err
+	}
+	return f.ownRoot(p.path(name + "/files"))
+}
+
+// archiveDir makes a directory of the plan for the files of an archive on this machine, and returns its name.
+// f.close removes it.
+func (p *Plan) archiveDir(f *fetched) (name string, err error) {
+	name = "archive-" + rand.Text()
+	dir := p.dir + "/" + name
+	f.close = func() error { return p.i.root.RemoveAll(dir) }
+	return name, p.i.root.MkdirAll(dir+"/files", 0o700)
+}
+
+// openArchive opens an archive on this machine.
+func openArchive(at string) (*os.File, error) {
+	// The file may be replaced since it was resolved: opening a named pipe must not block.
+	file, err := os.OpenFile(at, os.O_RDONLY|fsys.NonBlock, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxDownload) {
+		err = refuse("", "%q is no regular file, or has more than %d bytes", clip(at), maxDownload)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// copyPinned copies an archive whose digest the user gave into a directory of the plan, and compares the
+// digest of the copy: other processes could write to the archive between a comparison and its extraction.
+func (p *Plan) copyPinned(f *fetched, from io.Reader, name string) error {
+	to, err := p.i.root.OpenFile(p.dir+"/"+name+"/archive", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	sum := digest.SHA256.Digester()
+	_, err = io.Copy(io.MultiWriter(to, sum.Hash()), io.LimitReader(from, maxDownload))
+	if err = errors.Join(err, to.Close()); err != nil {
+		return err
+	}
+	return f.origin.matchesRef(sum.Digest())
 }
 
 // ownRoot returns the root for the requested part of a directory to which no other process writes: that of

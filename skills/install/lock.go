@@ -26,8 +26,8 @@ type Origin struct {
 	Kind Kind `json:"kind" yaml:"kind"`
 	// a URL without credentials, or an absolute path
 	Source string `json:"source" yaml:"source"`
-	// as requested: for git, empty for the default branch; for a URL, the expected digest; for a registry, a
-	// tag or a digest
+	// as requested: for git, empty for the default branch; for a URL or an archive, the expected digest; for
+	// a registry, a tag or a digest
 	Ref    string `json:"ref,omitempty" yaml:"ref,omitempty"`
 	Commit string `json:"commit,omitempty" yaml:"commit,omitempty"` // git only
 	// of the bytes that a web server sent, before unpacking, or of the manifest in a registry; for an MCP

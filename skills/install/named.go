@@ -281,8 +281,8 @@ func (n *namer) take(ctx context.Context, name string, directories bool) error {
 	return nil
 }
 
-// programs are the extensions of programs that load other files: of those that run, and of modules and programs that
-// only these start.
+// programs are the extensions of programs that load other files: of those that run, and of modules and
+// programs that only these start.
 var programs = append(script.Extensions(), ".cts", ".rb")
 
 // maxBeside is the maximum number of entries of a directory that are considered for a program in it.

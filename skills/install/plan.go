@@ -484,7 +484,8 @@ func (p *Plan) ready(
 		switch d.Code {
 		case skills.CodeResourceCount:
 			// The files that are left out would depend on chance.
-			return nil, nil, fmt.Errorf("%s: %s", d.Code, d.Detail)
+			detail, _, _ := strings.Cut(d.Detail, "; ")
+			return nil, nil, refuse(d.Fix(), "%s: %s", d.Code, detail)
 		case skills.CodeUnreadableResource, skills.CodeResourceOutside, skills.CodeResourceSize,
 			skills.CodeInvalidPath, skills.CodeMaxDepth, skills.CodeUnreadableDir:
 			left = append(left, d)

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -54,6 +56,11 @@ func (p *Plan) fetch(ctx context.Context, origin Origin, access Access) (_ *fetc
 		}
 	}()
 	root, err := kinds[origin.Kind].fetch(ctx, p, f, access)
+	isHere := filepath.IsAbs(origin.Source)
+	if isHere && errors.Is(err, fs.ErrNotExist) {
+		err = refuse("bring it back, or `skillsd remove` the skill and install it again from its new path",
+			"there is no %q on this machine", clip(origin.Source))
+	}
 	if err != nil {
 		return nil, err
 	}

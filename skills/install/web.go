@@ -161,8 +161,8 @@ func (o *Origin) expect(want digest.Digest) error {
 	switch {
 	case want == "":
 		return nil
-	case o.Kind != KindURL:
-		return refuse("leave it out", "--sha256 goes with the URL of an archive or of a SKILL.md only")
+	case o.Kind != KindURL && o.Kind != KindZip && o.Kind != KindTar:
+		return refuse("leave it out", "--sha256 goes with an archive, or with the URL of a SKILL.md, only")
 	case want.Validate() != nil || want.Algorithm() != digest.SHA256:
 		return &SourceError{Reason: "--sha256: is not a SHA-256 digest of 64 hexadecimal digits"}
 	}
@@ -187,6 +187,15 @@ func (o *Origin) accept(got digest.Digest) error {
 	if o.Digest != "" {
 		return refuse("bring the source back, or `skillsd remove` and install it anew",
 			"%s does not match the lock file: digest %.19s, want %.19s", o.Source, got, want)
+	}
+	return o.matchesRef(got)
+}
+
+// matchesRef returns an error if a digest is not the one that the user requires.
+func (o *Origin) matchesRef(got digest.Digest) error {
+	want := digest.Digest(o.Ref)
+	if want == got {
+		return nil
 	}
 	return refuse("ask its publisher which digest is right; to accept another one, "+
 		"`skillsd remove` the skill and install it with their --sha256",

@@ -31,8 +31,8 @@ func (w *watcher) interval() time.Duration {
 }
 
 // poll notes the differences since the previous poll in skill files, their directories, the directories above
-// up to the top of the tree, and the directories that were searched in vain: a skill may have been added to one
-// since.
+// up to the top of the tree, and the directories that were searched in vain: a skill may have been added to
+// one since.
 func (w *watcher) poll() {
 	snapshot := w.registry.Snapshot()
 	next := make(map[string]stamp, len(w.polled))

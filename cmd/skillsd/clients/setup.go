@@ -139,6 +139,13 @@ func (s *Setup) Write(ctx context.Context) error {
 		if err := s.add(ctx, f, want); err != nil {
 			return err
 		}
+		// A client's command may succeed and add nothing. Nothing else is then written about the server.
+		if err := s.read(f); err != nil {
+			return err
+		}
+		if !added() {
+			return s.paste(f, errNotAdded)
+		}
 	}
 	if s.Entry.Approve {
 		if err := s.approve(f); err != nil {
@@ -155,10 +162,12 @@ func (s *Setup) Write(ctx context.Context) error {
 		return err
 	}
 	if !added() || !approved() || !direct() {
-		return s.paste(f, errors.New("the entry is not in the file as it should be"))
+		return s.paste(f, errNotAdded)
 	}
 	return nil
 }
+
+var errNotAdded = errors.New("the entry is not in the file as it should be")
 
 // add adds the server to the client's file.
 func (s *Setup) add(ctx context.Context, f *file, want map[string]any) error {
@@ -302,7 +311,7 @@ func (s *Setup) Remove(ctx context.Context) error {
 		if err != nil {
 			return s.unreadable(f, err)
 		}
-		if err := s.replace(f, s.asBefore(f, s.withoutServers(f, text))); err != nil {
+		if err := s.leave(f, s.asBefore(f, s.withoutServers(f, text))); err != nil {
 			return err
 		}
 	} else {
@@ -325,13 +334,39 @@ func (s *Setup) Remove(ctx context.Context) error {
 	}
 	if f.entry == nil {
 		text := s.withoutServers(f, f.text)
-		if bytes.Equal(text, f.text) {
-			return nil
-		}
-		return s.replace(f, text)
+		return s.leave(f, text)
 	}
 	return exit.Errorf(exit.Failure, "remove "+s.key()+" by hand",
 		"%s still has the server %q", f.path, s.Entry.Name)
+}
+
+// onlyOurs reports whether a client's file has nothing but the entry.
+func (s *Setup) onlyOurs(file map[string]any) bool {
+	servers, _ := file[s.Client.servers].(map[string]any)
+	return len(file) == 1 && len(servers) == 1 && servers[s.Entry.Name] != nil
+}
+
+// leave writes a text without the entry, or removes the file if it is empty then and a setup created it: a
+// copy from before would hold more than the entry.
+func (s *Setup) leave(f *file, text []byte) error {
+	copied, err := fsys.ReadFile(f.path+backup, maxFile, func(fs.FileInfo) error { return nil })
+	created := errors.Is(err, fs.ErrNotExist)
+	if err == nil {
+		old, errOld := s.Client.decode(copied)
+		created = errOld == nil && s.onlyOurs(old)
+	}
+	squeezed := strings.Join(strings.Fields(string(text)), "")
+	if squeezed == "{}" && created && existing(f.path) {
+		if err := os.Remove(f.path); err != nil {
+			return fmt.Errorf("remove the client's file: %w", err)
+		}
+		fmt.Fprintf(s.Err, "removed %s, which had nothing else\n", f.path)
+		return nil
+	}
+	if bytes.Equal(text, f.text) {
+		return nil
+	}
+	return s.replace(f, text)
 }
 
 // existing reports whether there is a file.
@@ -351,6 +386,7 @@ func (s *Setup) withoutServers(f *file, text []byte) []byte {
 	copied, err := fsys.ReadFile(f.path+backup, maxFile, func(fs.FileInfo) error { return nil })
 	old, errOld := s.Client.decode(copied)
 	_, had := old[s.Client.servers]
+	had = had && !s.onlyOurs(old)
 	switch {
 	case err == nil && (errOld != nil || had):
 		return text
@@ -546,6 +582,10 @@ func (s *Setup) keep(f *file) error {
 		return nil
 	}
 	copied := f.path + backup
+	if existing(copied) {
+		fmt.Fprintf(s.Err, "the copy of the file from before the first setup stays: %s\n", copied)
+		return nil
+	}
 	if err := fsys.WriteFile(copied, f.text, f.mode); err != nil {
 		return fmt.Errorf("keep a copy of the client's file: %w", err)
 	}

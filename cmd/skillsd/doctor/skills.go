@@ -164,77 +164,112 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 	unmade, _ := o.unmade(ctx) // the checks of environments report the error
 	tampered := o.tampered()
 	var checks []Check
-	var version string // of the entry's interpreter
 	for _, entry := range verdicts.Allow.Entries() {
-		state := serve.AllowState(ctx, snapshot, entry, tampered)
-		name, problem, hint := state.Script, state.Detail, state.Hint
-		inFile := o.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile
-		if state.State == serve.StateMissing && !inFile {
-			hint = "leave it out of --allow-skill-script"
-		}
-		if state.State == serve.StateAllowed || state.State == serve.StateUnpinned {
-			problem, hint = "", ""
-			found, err := looker.Interpreter(ctx, entry, state.Runtime)
-			version = ""
+		a := &allowedCheck{doctor: o, entry: entry, state: serve.AllowState(ctx, snapshot, entry, tampered)}
+		a.problem, a.hint = a.state.Detail, a.state.Hint
+		switch a.state.State {
+		case serve.StateMissing:
+			if !a.inFile() {
+				a.hint = "leave it out of --allow-skill-script"
+			}
+		case serve.StateAllowed, serve.StateUnpinned:
+			found, err := looker.Interpreter(ctx, entry, a.state.Runtime)
 			if found != nil {
-				state.Program, version = found.Path, found.Version
+				a.state.Program, a.version = found.Path, found.Version
 			}
-			denial := verdicts.Refuses(ctx, snapshot, entry)
-			switch {
-			case unmade[entry.Environment] != "":
-				problem = "its environment " + entry.Environment + " is " + unmade[entry.Environment]
-				hint = "run: skillsd env sync " + report.ShellLine(entry.Environment)
-			case found == nil || err != nil:
-				problem, hint = unusable(state.Runtime, err)
-			case verdicts.Unreleased(entry):
-				problem, hint = serve.Unreleased(entry), serve.HintUnreleased
-			case denial != nil && denial.Code == policy.CodeToolNotAllowed:
-				problem = "the tool that runs scripts is not offered"
-				hint = "run: skillsd allow " + serve.ShellName(entry)
-			case denial != nil:
-				problem, hint = serve.RefusalText(denial), denial.Operator
-			}
+			a.problem, a.hint = a.obstacle(found, err, unmade[entry.Environment], verdicts,
+				verdicts.Refuses(ctx, snapshot, entry))
 		}
-		c := ok("allowlist", name+" may run "+state.Means())
-		asks := problem == "" && verdicts.Asks(ctx, snapshot, entry)
-		client := clients.Named(o.Serve.Roots.Client)
-		elsewhere := asks && client != nil && client.Asks == clients.No
-		if asks && !elsewhere {
-			c.Fact += ", where the client can ask the user"
-		}
-		switch loose := serve.Looseness(entry); {
-		case problem != "":
-			c = warn("allowlist", name+" cannot run: "+problem, hint)
-		case elsewhere:
-			c = warn("allowlist", name+" runs only after an approval elsewhere: "+client.Title+
-				" cannot ask the user", "let it run without asking: skillsd allow "+serve.ShellName(entry)+
-				" --ask never; for one call: skillsd approve CODE")
-		case loose != "" && o.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile:
-			c.Fact += "; " + loose
-			c.Hint = "pin what is there now, after reading it: skillsd allow " + serve.ShellName(entry)
-			if entry.PinScript {
-				c.Hint = "to pin these files too, remove pin: script, then: skillsd allow " +
-					serve.ShellName(entry)
-			}
-		}
-		c.Script = name
-		if sk := snapshot.Skill(entry.Skill); sk != nil && problem == "" {
-			found, err := looker.Look(ctx, sk, entry)
-			if lacks := found.Text(); err == nil && lacks != "" {
-				c = warn("allowlist", name+" may run, and "+lacks, found.Hint())
-				c.Script = name
-			}
-		}
-		checks = append(checks, c)
-		if why := sh.NoProxy(state.Runtime, version); why != "" && len(entry.Network) > 0 && problem == "" {
-			checks = append(checks, warn("allowlist", name+" does not reach the hosts of its entry: "+why,
-				"install a later version of "+string(state.Runtime)+", or let the script use curl"))
+		sk := snapshot.Skill(entry.Skill)
+		asks := a.problem == "" && verdicts.Asks(ctx, snapshot, entry)
+		checks = append(checks, a.check(ctx, looker, sk, asks))
+		why := sh.NoProxy(a.state.Runtime, a.version)
+		if why != "" && len(entry.Network) > 0 && a.problem == "" {
+			checks = append(checks, warn("allowlist",
+				a.state.Script+" does not reach the hosts of its entry: "+why,
+				"install a later version of "+string(a.state.Runtime)+", or let the script use curl"))
 		}
 		if entry.Target == policy.TargetHost {
-			checks = append(checks, checkPrograms(snapshot.Skill(entry.Skill), entry)...)
+			checks = append(checks, checkPrograms(sk, entry)...)
 		}
 	}
 	return checks
+}
+
+// allowedCheck is the check of one entry of the allowlist.
+type allowedCheck struct {
+	doctor        *Doctor
+	entry         policy.Entry
+	state         serve.AllowRow
+	problem, hint string // why the script cannot run, and what to do; empty if it can
+	version       string // of its interpreter
+}
+
+// inFile reports whether the entry is in the configuration's file.
+func (a *allowedCheck) inFile() bool {
+	return a.doctor.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile
+}
+
+// obstacle returns why a script with the allowed bytes cannot run, and what to do. found is its interpreter,
+// or nil with err; unmade is what its environment lacks, denial the answer of the policy.
+func (a *allowedCheck) obstacle(
+	found *sandbox.Interpreter, err error, unmade string, verdicts *serve.Judge, denial *policy.Denial,
+) (problem, hint string) {
+	environment := a.entry.Environment
+	switch {
+	case unmade != "":
+		return "its environment " + environment + " is " + unmade,
+			"run: skillsd env sync " + report.ShellLine(environment)
+	case found == nil || err != nil:
+		return unusable(a.state.Runtime, err)
+	case verdicts.Unreleased(a.entry):
+		return serve.Unreleased(a.entry), serve.HintUnreleased
+	case denial != nil && denial.Code == policy.CodeToolNotAllowed:
+		return "the tool that runs scripts is not offered", "run: skillsd allow " + serve.ShellName(a.entry)
+	case denial != nil:
+		return serve.RefusalText(denial), denial.Operator
+	}
+	return "", ""
+}
+
+// check reports whether the script can run, and what it would lack. asks is whether the user is asked first.
+func (a *allowedCheck) check(
+	ctx context.Context, looker *environments.Looker, sk *skills.Skill, asks bool,
+) Check {
+	name := a.state.Script
+	named := func(c Check) Check {
+		c.Script = name
+		return c
+	}
+	if a.problem != "" {
+		return named(warn("allowlist", name+" cannot run: "+a.problem, a.hint))
+	}
+	if sk != nil {
+		found, err := looker.Look(ctx, sk, a.entry)
+		if lacks := found.Text(); err == nil && lacks != "" {
+			return named(warn("allowlist", name+" may run, and "+lacks, found.Hint()))
+		}
+	}
+	client := clients.Named(a.doctor.Serve.Roots.Client)
+	if asks && client != nil && client.Asks == clients.No {
+		return named(warn("allowlist", name+" runs only after an approval elsewhere: "+client.Title+
+			" cannot ask the user", "let it run without asking: skillsd allow "+serve.ShellName(a.entry)+
+			" --ask never; for one call: skillsd approve CODE"))
+	}
+	c := named(ok("allowlist", name+" may run "+a.state.Means()))
+	if asks {
+		c.Fact += ", where the client can ask the user"
+	}
+	loose := serve.Looseness(a.entry)
+	if loose == "" || !a.inFile() {
+		return c
+	}
+	c.Fact += "; " + loose
+	c.Hint = "pin what is there now, after reading it: skillsd allow " + serve.ShellName(a.entry)
+	if a.entry.PinScript {
+		c.Hint = "to pin these files too, remove pin: script, then: skillsd allow " + serve.ShellName(a.entry)
+	}
+	return c
 }
 
 // checkPrograms reports where a script on the host finds the programs in the requirements and allowed-tools

@@ -69,27 +69,71 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 	if r == nil || r.Program() == nil || entry.Target == policy.TargetHost {
 		return nil, nil
 	}
-	var suffixes []string
-	isNode := r.Program().Runtime == script.Node
-	switch {
-	case isNode:
-		suffixes = []string{".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".json"}
-	case r.Program().Runtime == script.Python3:
-		suffixes = []string{".py"}
-	default:
+	runtime := r.Program().Runtime
+	suffixes := suffixesOf[runtime]
+	if suffixes == nil {
 		return nil, nil
 	}
-	texts := imports.Texts{Files: map[string][]byte{}}
-	sources, left := map[string][]byte{}, int64(maxSources)
-	var unread []string // too large, or unreadable
-	names := []string{entry.Path, sk.File}
+	texts, err := readSources(ctx, sk, index, entry.Path, suffixes)
+	if err != nil {
+		return nil, err
+	}
+	found := &Imports{Script: entry.Skill + ":" + entry.Path, Environment: entry.Environment,
+		Given: entry.Environment != ""}
+	if found.Environment == "" {
+		found.Environment = l.freeName(entry.Skill)
+	}
+	var imported imports.Imported
+	if runtime == script.Node {
+		imported, err = l.node(entry, texts.sources)
+	} else {
+		imported, err = l.pythonOf(ctx, entry, texts, found)
+	}
+	found.Needs = imports.Needs(imported.Modules, &texts.named, runtime == script.Node)
+	for _, name := range imported.Files {
+		if _, isSource := texts.sources[name]; isSource {
+			found.Files = append(found.Files, name)
+		}
+	}
+	for _, name := range append(texts.unread, imported.Unread...) {
+		if name == entry.Path || slices.Contains(found.Files, name) {
+			found.Unread = append(found.Unread, name)
+		}
+	}
+	slices.Sort(found.Unread)
+	return found, err
+}
+
+// suffixesOf are the extensions of the modules that scripts of an interpreter can import.
+var suffixesOf = map[script.Runtime][]string{
+	script.Node:    {".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".json"},
+	script.Python3: {".py"},
+}
+
+// texts are the texts of a skill that tell what a script imports.
+type texts struct {
+	named   imports.Texts     // in which packages may be named
+	sources map[string][]byte // the script, and the modules that it can import; empty if unread
+	unread  []string          // sources that are too large or unreadable
+}
+
+// readSources reads the script at a path of a skill, the sources with some suffixes, and the files that
+// name packages.
+//
+// Errors: the error of ctx. Unreadable files that are no sources are left out.
+func readSources(
+	ctx context.Context, sk *skills.Skill, index *skills.Index, at string, suffixes []string,
+) (*texts, error) {
+	t := &texts{named: imports.Texts{Files: map[string][]byte{}}, sources: map[string][]byte{}}
+	names := []string{at, sk.File}
 	for i := range index.Resources {
-		if n := len(names); n < imports.MaxFiles && index.Resources[i].Path != entry.Path {
+		if len(names) < imports.MaxFiles && index.Resources[i].Path != at {
 			names = append(names, index.Resources[i].Path)
 		}
 	}
+	left := int64(maxSources)
 	for _, name := range names {
-		isSource := name == entry.Path || slices.Contains(suffixes, path.Ext(name))
+		isSource := name == at || slices.Contains(suffixes, path.Ext(name))
 		if !isSource && name != sk.File && !slices.Contains(readable, path.Base(name)) {
 			continue
 		}
@@ -99,52 +143,37 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 		}
 		if err != nil {
 			if isSource {
-				sources[name] = []byte{}
-				unread = append(unread, name)
+				t.sources[name] = []byte{}
+				t.unread = append(t.unread, name)
 			}
 			continue
 		}
 		left -= content.Size
 		if isSource {
-			sources[name] = content.Data
+			t.sources[name] = content.Data
 		}
-		texts.Files[name] = content.Data
+		t.named.Files[name] = content.Data
 	}
-	texts.Script, texts.Skill = texts.Files[entry.Path], texts.Files[sk.File]
-	texts.Named = sk.Frontmatter.Dependencies()
-	found := &Imports{Script: entry.Skill + ":" + entry.Path, Environment: entry.Environment,
-		Given: entry.Environment != ""}
-	if found.Environment == "" {
-		found.Environment = l.freeName(entry.Skill)
+	t.named.Script, t.named.Skill = t.named.Files[at], t.named.Files[sk.File]
+	t.named.Named = sk.Frontmatter.Dependencies()
+	return t, nil
+}
+
+// pythonOf returns the imports of a script for Python. It sets in found the packages in the script's metadata
+// block, and the versions of Python that this requires if the interpreter has another.
+func (l *Looker) pythonOf(
+	ctx context.Context, entry policy.Entry, t *texts, found *Imports,
+) (imports.Imported, error) {
+	own, err := imports.Block(t.named.Script)
+	if err != nil {
+		return imports.Imported{}, fmt.Errorf("the script's own block of metadata: %w", err)
 	}
-	var imported imports.Imported
-	if isNode {
-		imported, err = l.node(entry, sources)
-	} else {
-		var own *imports.Metadata
-		own, err = imports.Block(texts.Script)
-		if err != nil {
-			return found, fmt.Errorf("the script's own block of metadata: %w", err)
-		}
-		found.Block, _ = own.Specs()
-		imported, err = l.python(ctx, entry, sources, found)
-		if !own.Accepts(found.version) {
-			found.Python = own.Python
-		}
+	found.Block, _ = own.Specs()
+	imported, err := l.python(ctx, entry, t.sources, found)
+	if !own.Accepts(found.version) {
+		found.Python = own.Python
 	}
-	found.Needs = imports.Needs(imported.Modules, &texts, isNode)
-	for _, name := range imported.Files {
-		if _, isSource := sources[name]; isSource {
-			found.Files = append(found.Files, name)
-		}
-	}
-	for _, name := range append(unread, imported.Unread...) {
-		if name == entry.Path || slices.Contains(found.Files, name) {
-			found.Unread = append(found.Unread, name)
-		}
-	}
-	slices.Sort(found.Unread)
-	return found, err
+	return imported, err
 }
 
 // Offer returns the command that makes an environment of the packages that the frontmatter of a skill names,

@@ -51,6 +51,10 @@ func Failure(err error) error {
 		fail.Hint = cmp.Or(fetch.Hint(), exit.SystemHint(err))
 	case isArchive:
 		fail.Err = errors.New(report.Printable(bad.Error()))
+		fail.Hint = "ask its publisher for another archive, or install the directory that it was made of"
+		if bad.Large {
+			fail.Hint = "unpack it, and install the directory of a skill: skillsd install DIR"
+		}
 	default:
 		fail.Hint = exit.SystemHint(err)
 	}

@@ -157,6 +157,9 @@ func LockContent(lock *install.Lock) string {
 	return Plural(len(lock.Skills), "skill") + ", " + Plural(files, "file")
 }
 
+// maxInFull is the maximum number of skills, nested ones among them, that an installation prints in full.
+const maxInFull = 3
+
 // Print prints the installed skills on out, a single skill in full and several as a table, and their problems
 // on stderr.
 func (r *Installation) Print(out, stderr io.Writer, columns int) error {
@@ -168,81 +171,99 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 		_, err := fmt.Fprintln(stderr, "there is nothing to install")
 		return err
 	}
-	verb, single := "installed", len(r.Installed) == 1
+	verb := "installed"
 	if r.DryRun {
 		verb = "would install"
 	}
 	var rows []SkillRow
-	var found []Diagnostic
 	for _, one := range r.Installed {
 		one.Skill.Diagnostics = slices.Concat(one.Skill.Diagnostics, one.Left)
 		rows = append(append(rows, one.Skill), one.Nested...)
 	}
-	for i := range rows {
-		for _, d := range rows[i].Diagnostics {
-			if single || d.Severity != skills.Info {
-				d.Path = rows[i].Path + "/" + d.Path
-				found = append(found, d)
-			}
+	if len(r.Installed) == 1 && len(rows) <= maxInFull {
+		return r.printInFull(out, stderr, verb, rows)
+	}
+	return r.printTable(out, stderr, columns, verb, rows)
+}
+
+// printInFull prints one installed skill with those nested in it.
+func (r *Installation) printInFull(out, stderr io.Writer, verb string, rows []SkillRow) error {
+	w := bufio.NewWriter(out)
+	first := &rows[0]
+	tier, waits := first.Tier, first.State == StateQuarantined
+	if waits {
+		tier += ", " + waitingText
+	}
+	fmt.Fprintf(w, "%s %s (%s)\n", verb, Printable(first.Path), tier)
+	printBelow(w, "from", first.Origin)
+	review := "needed, see below"
+	if cmp.Or(r.Installed[0].Lock.Verdict, policy.Clean) == policy.Clean {
+		review = "nothing suspicious found"
+	}
+	printBelow(w, "review", review)
+	first.printFacts(w)
+	for _, nested := range rows[1:] {
+		fmt.Fprintf(w, "nested skill %s (%s)\n", Printable(nested.Path), nested.Tier)
+		nested.printFacts(w)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if row.State == string(skills.StateUnavailable) {
+			fmt.Fprintf(stderr, "not served: %s\n", Printable(strings.Join(row.Reasons, "; ")))
 		}
 	}
+	if err := WriteDiagnostics(stderr, diagnosticsOf(rows, skills.Info), MaxListed); err != nil {
+		return err
+	}
+	if hint := first.hintAllow(); hint != "" && !waits {
+		fmt.Fprintf(stderr, "hint: %s\n", r.Again(hint))
+	}
+	return nil
+}
+
+// printTable prints installed skills, one in each row, and below it what each asks for.
+func (r *Installation) printTable(out, stderr io.Writer, columns int, verb string, rows []SkillRow) error {
 	w := bufio.NewWriter(out)
-	waits := single && rows[0].State == StateQuarantined
-	if single {
-		tier := rows[0].Tier
-		if waits {
-			tier += ", " + waitingText
-		}
-		fmt.Fprintf(w, "%s %s (%s)\n", verb, Printable(rows[0].Path), tier)
-		printBelow(w, "from", rows[0].Origin)
-		review := "needed, see below"
-		if cmp.Or(r.Installed[0].Lock.Verdict, policy.Clean) == policy.Clean {
-			review = "nothing suspicious found"
-		}
-		printBelow(w, "review", review)
-		rows[0].printFacts(w)
-		for _, nested := range rows[1:] {
-			fmt.Fprintf(w, "nested skill %s (%s)\n", Printable(nested.Path), nested.Tier)
-			nested.printFacts(w)
-		}
-	} else if err := PrintSkills(w, rows, columns, false); err != nil {
+	if err := PrintSkills(w, rows, columns, false); err != nil {
 		return err
 	}
 	for i := range rows {
-		if text := rows[i].powers(); text != "" && !single {
+		if text := rows[i].powers(); text != "" {
 			fmt.Fprintf(w, "  %s: %s\n", Printable(rows[i].Path), Printable(text))
 		}
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for _, row := range rows {
-		if row.State == string(skills.StateUnavailable) && single {
-			fmt.Fprintf(stderr, "not served: %s\n", Printable(strings.Join(row.Reasons, "; ")))
-		}
-	}
-	if err := WriteDiagnostics(stderr, found, MaxListed); err != nil {
+	if err := WriteDiagnostics(stderr, diagnosticsOf(rows, skills.Warning), MaxListed); err != nil {
 		return err
 	}
-	if !single {
-		count := Plural(len(r.Installed), "skill")
-		if more := len(rows) - len(r.Installed); more > 0 {
-			count += fmt.Sprintf(" and %d nested in them", more)
-		}
-		const more = "see `skillsd show NAME`; no script runs until `skillsd allow`"
-		fmt.Fprintf(stderr, "%s %s; %s\n", verb, count, r.Again(more))
-		return nil
+	count := Plural(len(r.Installed), "skill")
+	nested := len(rows) - len(r.Installed)
+	switch {
+	case nested > 0 && len(r.Installed) == 1:
+		count += fmt.Sprintf(" and %d nested in it", nested)
+	case nested > 0:
+		count += fmt.Sprintf(" and %d nested in them", nested)
 	}
-	for _, row := range rows {
-		for _, v := range row.Violations {
-			fmt.Fprintf(stderr, "strict: %s\n",
-				ProblemLine(Location(row.Path+"/SKILL.md", v.Line), v.Rule, v.Message, v.Fix))
-		}
-	}
-	if hint := rows[0].hintAllow(); hint != "" && !waits {
-		fmt.Fprintf(stderr, "hint: %s\n", r.Again(hint))
-	}
+	const more = "see `skillsd show NAME`; no script runs until `skillsd allow`"
+	fmt.Fprintf(stderr, "%s %s; %s\n", verb, count, r.Again(more))
 	return nil
+}
+
+// diagnosticsOf returns the diagnostics of skills with at least some severity, by paths in the catalogue.
+func diagnosticsOf(rows []SkillRow, least skills.Severity) (found []Diagnostic) {
+	for i := range rows {
+		for _, d := range rows[i].Diagnostics {
+			if d.Severity >= least {
+				d.Path = rows[i].Path + "/" + d.Path
+				found = append(found, d)
+			}
+		}
+	}
+	return found
 }
 
 // hintAllow returns how a script of the skill may be allowed, or "" without scripts.

@@ -149,7 +149,7 @@ func VerifyNotes(found *provenance.Report) []string {
 		say("no event names %s", file)
 	}
 	if n := len(found.Unfinished); n > 0 {
-		say("%d scripts were requested and have no outcome, the first is %s", n, found.Unfinished[0])
+		say("%s without an outcome, the first is %s", Plural(n, "requested script"), found.Unfinished[0])
 	}
 	if n := found.NotKept; n > 0 {
 		say("%d of the texts shown are not kept, and the log does not require them", n)

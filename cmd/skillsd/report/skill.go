@@ -540,6 +540,7 @@ func printBelow(w io.Writer, name, value string) { printFact(w, "  ", 13, name, 
 
 // printFacts prints the properties of a skill.
 func (r *SkillRow) printFacts(w io.Writer) {
+	const maxScripts = 10
 	size := int64(0)
 	for _, file := range r.Resources {
 		size += file.Size
@@ -556,6 +557,10 @@ func (r *SkillRow) printFacts(w io.Writer) {
 			runtime = "cannot run: " + script.Reason
 		}
 		scripts = append(scripts, "    "+Pad(Printable(script.Path), 30)+gap+Printable(runtime))
+	}
+	if more := len(scripts) - maxScripts; more > 1 {
+		scripts = append(scripts[:maxScripts], fmt.Sprintf("    and %d more: skillsd show %s", more,
+			Printable(ShellLine(r.Path))))
 	}
 	printList(w, "  scripts", scripts)
 }

@@ -119,19 +119,11 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 	} else {
 		p.fail(p.findPaths())
 	}
-	onHost := func(e policy.Entry) bool { return e.Target == policy.TargetHost }
-	if p.Policy != nil && len(p.Workspace.ReadOnly) > 0 && slices.ContainsFunc(p.Policy.Entries(), onHost) {
-		p.warn(exit.Usagef("allow only scripts on the host that may change skills",
-			"scripts with target: host can write the skills roots in the workspace, which a sandbox "+
-				"keeps read-only"))
-	}
-	if p.Policy != nil && p.Policy.Offers(mcpserver.ToolRun) && p.Policy.Mode(0) < policy.EnforceExplicit {
-		p.warn(exit.Usagef("remove --cfc-enforcement-mode and policy.mode, or use enforce-explicit",
-			"in mode %s every allowed script runs without asking the user, even scripts of third parties",
-			p.Policy.Mode(0)))
-	}
-	if p.Policy != nil && p.Policy.Offers(mcpserver.ToolRun) {
-		p.fail(o.checkQuotas())
+	if p.Policy != nil {
+		p.warnLoose()
+		if p.Policy.Offers(mcpserver.ToolRun) {
+			p.fail(o.checkQuotas())
+		}
 	}
 	if o.Cluster.Enabled() && o.HTTP.Enabled() {
 		p.fail(p.checkCluster())
@@ -146,14 +138,36 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 		p.signer, err = ReadSigner(o.Records.SignKey)
 		p.fail(err)
 	}
-	for _, key := range [][2]string{{"--sign-key", o.Records.SignKey}, {"--tls-key", o.HTTP.Key}} {
-		// The key may have to be readable for a group, so this is a warning and not an error.
-		if info, err := os.Stat(key[1]); key[1] != "" && err == nil && config.OthersRead(info) {
-			p.warn(exit.Usagef("run: chmod go-r "+report.ShellLine(key[1]),
-				"other users can read the key %s of %s", key[1], key[0]))
-		}
-	}
+	p.warnReadable("--sign-key", o.Records.SignKey)
+	p.warnReadable("--tls-key", o.HTTP.Key)
 	return p
+}
+
+// warnLoose warns of a policy that permits more than it seems to.
+func (p *Plan) warnLoose() {
+	onHost := func(e policy.Entry) bool { return e.Target == policy.TargetHost }
+	if len(p.Workspace.ReadOnly) > 0 && slices.ContainsFunc(p.Policy.Entries(), onHost) {
+		p.warn(exit.Usagef("allow only scripts on the host that may change skills",
+			"scripts with target: host can write the skills roots in the workspace, which a sandbox "+
+				"keeps read-only"))
+	}
+	if p.Policy.Offers(mcpserver.ToolRun) && p.Policy.Mode(0) < policy.EnforceExplicit {
+		p.warn(exit.Usagef("remove --cfc-enforcement-mode and policy.mode, or use enforce-explicit",
+			"in mode %s every allowed script runs without asking the user, even scripts of third parties",
+			p.Policy.Mode(0)))
+	}
+}
+
+// warnReadable warns of a key that other users can read. A group may have to read it, so this is no error.
+func (p *Plan) warnReadable(flag, key string) {
+	if key == "" {
+		return
+	}
+	info, err := os.Stat(key)
+	if err == nil && config.OthersRead(info) {
+		p.warn(exit.Usagef("run: chmod go-r "+report.ShellLine(key),
+			"other users can read the key %s of %s", key, flag))
+	}
 }
 
 // checkQuotas rejects a quota of records that is too small for the outcome of a single run.

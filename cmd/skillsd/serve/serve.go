@@ -25,6 +25,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/owners"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -78,36 +79,11 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer endPage()
-	cfg := mcpserver.Config{
-		Version: o.Version, Registry: p.Registry, Sessions: sessions,
-		Traces: observed.Traces, Metrics: observed.Meters, Logger: logger,
-		Preload: o.Skills, NoCatalog: o.NoCatalog, AlwaysSearch: o.Search == "always",
-		CatalogBudget: int(o.CatalogBudget),
-		Roots:         o.lookedFor(),
-		Watching:      o.watches(), AskWorkspace: o.FromClient, Workspace: p.WorkspacePath,
-	}
-	if p.last != nil {
-		cfg.Last = p.last.Read
-	}
-	if p.Cluster != nil {
-		cfg.Holders = p.Cluster
-	}
+	cfg := o.serverConfig(p, sessions, observed, logger)
 	defer o.countUses(ctx, &cfg, logger)()
-	cfg.ClientSession, _ = o.Process.Env("CLAUDE_CODE_SESSION_ID")
-	cfg.ClientDir, _ = o.Process.Env("CLAUDE_PROJECT_DIR")
-	if !o.HTTP.Enabled() {
-		cfg.WorkDir, err = os.Getwd()
-		if err != nil {
-			cfg.WorkDir = "" // the directory was removed, so arguments cannot name files in it
-		}
-		if !o.isHome(cfg.WorkDir) {
-			cfg.StartDir = cfg.WorkDir
-		}
-		if o.FromClient && cmp.Or(cfg.ClientDir, cfg.StartDir) == "" {
-			logger.WarnContext(ctx, "--workspace-from-client has no effect for a client that names no "+
-				"directory: the server was started in a home directory or in /",
-				slog.String("dir", cfg.WorkDir))
-		}
+	if !o.HTTP.Enabled() && o.FromClient && cmp.Or(cfg.ClientDir, cfg.StartDir) == "" {
+		logger.WarnContext(ctx, "--workspace-from-client has no effect for a client that names no "+
+			"directory: the server was started in a home directory or in /", slog.String("dir", cfg.WorkDir))
 	}
 	reloads := p.reloads(ctx, sessions, sessions.Logger(logger))
 	if reloads != nil {
@@ -133,6 +109,39 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		group.Go(func() { reloads.follow(collecting) })
 	}
 	return o.serve(ctx, server, p, sessions.Logger(logger))
+}
+
+// serverConfig returns the configuration of the server, but for what counts uses and what reloads.
+func (o *Options) serverConfig(
+	p *Plan, sessions *session.Sessions, observed *observation, logger *slog.Logger,
+) mcpserver.Config {
+	cfg := mcpserver.Config{
+		Version: o.Version, Registry: p.Registry, Sessions: sessions,
+		Traces: observed.Traces, Metrics: observed.Meters, Logger: logger,
+		Preload: o.Skills, NoCatalog: o.NoCatalog, AlwaysSearch: o.Search == "always",
+		CatalogBudget: int(o.CatalogBudget),
+		Roots:         o.lookedFor(),
+		Watching:      o.watches(), AskWorkspace: o.FromClient, Workspace: p.WorkspacePath,
+	}
+	if p.last != nil {
+		cfg.Last = p.last.Read
+	}
+	if p.Cluster != nil {
+		cfg.Holders = p.Cluster
+	}
+	cfg.ClientSession, _ = o.Process.Env("CLAUDE_CODE_SESSION_ID")
+	cfg.ClientDir, _ = o.Process.Env("CLAUDE_PROJECT_DIR")
+	if o.HTTP.Enabled() {
+		return cfg
+	}
+	dir, err := os.Getwd()
+	if err == nil { // else the directory was removed, so arguments cannot name files in it
+		cfg.WorkDir = dir
+	}
+	if !o.isHome(cfg.WorkDir) {
+		cfg.StartDir = cfg.WorkDir
+	}
+	return cfg
 }
 
 // lookedFor describes where the server searches for skills, in words that clients may see.

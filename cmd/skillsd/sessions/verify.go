@@ -152,20 +152,22 @@ func (v *Verdict) verify(
 		if register.Lines == 0 {
 			return "ok " + v.ID + ": no sessions are signed here", nil
 		}
-		return fmt.Sprintf("ok %s: %d lines, head %s", v.ID, register.Lines, v.RegisterHead), nil
+		return fmt.Sprintf("ok %s: %s, head %s", v.ID, report.Plural(register.Lines, "line"),
+			v.RegisterHead), nil
 	}
 	found, err := records.Verify(ctx, v.ID, keys...)
 	if is := register.Sessions[v.ID]; errors.Is(err, provenance.ErrNotFound) && is != nil {
 		return "", &provenance.VerifyError{File: provenance.RegisterFile, Line: is.Line,
-			What: fmt.Sprintf("session %s is missing: it had %d events, and session gc did not delete it",
-				v.ID, is.Events)}
+			What: fmt.Sprintf("session %s is missing: it had %s, and session gc did not delete it",
+				v.ID, report.Plural(int(is.Events), "event"))}
 	}
 	if err != nil {
 		return "", err
 	}
 	v.Events, v.Files, v.SignedBy, v.Notes = found.Events, found.Files, found.SignedBy,
 		report.VerifyNotes(found)
-	line = fmt.Sprintf("ok %s: %d events, %d files", v.ID, found.Events, found.Files)
+	line = fmt.Sprintf("ok %s: %s, %s", v.ID, report.Plural(int(found.Events), "event"),
+		report.Plural(found.Files, "file"))
 	if found.SignedBy != "" {
 		line += ", signed by " + found.SignedBy
 	}
