@@ -41,6 +41,7 @@ func TestInstallGoReleaser(t *testing.T) {
 	in(git, "add", ".")
 	in(git, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--message", "all")
 	in(git, "tag", r.tag())
+	in(git, "remote", "add", "origin", repository)
 	in(*goreleaser, "check")
 	in(*goreleaser, "release", "--snapshot", "--clean")
 	hub := newGitHub(t)
@@ -49,8 +50,8 @@ func TestInstallGoReleaser(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := filepath.Join(t.TempDir(), "goreleaser.yaml")
-	text = fmt.Appendf(text, "\ngithub_urls:\n  api: %[1]s/api/\n  upload: %[1]s/upload/\n  download: %[1]s/\n",
-		hub.url)
+	text = fmt.Appendf(text, "\ngithub_urls:\n  api: %[1]s/api/v3/\n  upload: %[1]s/api/uploads/\n"+
+		"  download: %[1]s/\n", hub.url)
 	if err := os.WriteFile(config, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -143,10 +144,14 @@ func newGitHub(t *testing.T) *gitHub {
 			answer(w, code, hub.release)
 		}
 	}
-	mux.HandleFunc("GET /api"+releases, func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, []any{}) })
-	mux.HandleFunc("POST /api"+releases, edit(http.StatusCreated))
-	mux.HandleFunc("PATCH /api"+releases+"/1", edit(http.StatusOK))
-	mux.HandleFunc("POST /upload"+releases+"/1/assets", func(w http.ResponseWriter, request *http.Request) {
+	get := func(path string, v any) {
+		mux.HandleFunc("GET /api/v3"+path, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, v) })
+	}
+	get("/rate_limit", map[string]any{"resources": map[string]any{"core": map[string]int{"remaining": 5000}}})
+	get(releases, []any{})
+	mux.HandleFunc("POST /api/v3"+releases, edit(http.StatusCreated))
+	mux.HandleFunc("PATCH /api/v3"+releases+"/1", edit(http.StatusOK))
+	mux.HandleFunc("POST /api/uploads"+releases+"/1/assets", func(w http.ResponseWriter, request *http.Request) {
 		sum := sha256.New()
 		if _, err := io.Copy(sum, request.Body); err != nil {
 			t.Error(err)
