@@ -25,7 +25,7 @@ import (
 	"github.com/skillsd/skillsd/skills/install"
 )
 
-// machineSetup is `skillsd setup` without the name of a client. It looks at the machine, asks at most three
+// machineSetup is `skillsd setup` without the name of a client. It looks at the machine, asks at most two
 // questions and does the rest.
 type machineSetup struct {
 	app   *app
@@ -101,10 +101,6 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 	if err != nil {
 		return err
 	}
-	once, err := s.asksOnce(ctx, chosen)
-	if err != nil {
-		return err
-	}
 	unlock, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -116,7 +112,7 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 	}
 	connected := 0
 	for _, client := range chosen {
-		err := s.connect(ctx, client, once, serveArgs)
+		err := s.connect(ctx, client, serveArgs)
 		if err == nil {
 			connected++
 			continue
@@ -214,7 +210,12 @@ func (s *machineSetup) choose(ctx context.Context) ([]*clients.Client, error) {
 	}
 	all := strings.Join(names, ", ")
 	const answers = " [y, n, or some of the names] "
-	prompt := "Connect " + all + " to skillsd?"
+	prompt := "Connect " + all + " to skillsd?\n" +
+		"Before a script runs, skillsd asks you and shows its arguments and files."
+	at := slices.IndexFunc(s.found, func(c *clients.Client) bool { return c.Project })
+	if at >= 0 {
+		prompt += "\n" + s.found[at].Title + " then does not ask a second time."
+	}
 	if s.files {
 		prompt += "\nScripts that you allow see the project directory in which the client works;\n" +
 			"`skillsd undo` returns the files that they change there. The client sees their\n" +
@@ -265,23 +266,11 @@ func (s *machineSetup) asksToAdopt(ctx context.Context) (bool, error) {
 		report.Printable(filepath.Join(s.state, "adopted"))+";\n`skillsd setup --undo` moves them back.")
 }
 
-// asksOnce asks whether only skillsd asks before a script runs, if a chosen client would ask too.
-func (s *machineSetup) asksOnce(ctx context.Context, chosen []*clients.Client) (bool, error) {
-	at := slices.IndexFunc(chosen, func(c *clients.Client) bool { return c.Project })
-	if at < 0 || s.yes {
-		return false, nil
-	}
-	title := chosen[at].Title
-	return s.app.confirm(ctx, "\nBefore a script runs, skillsd asks you and shows its arguments and files.\n"+
-		title+" asks too, before each call. Should only skillsd ask?")
-}
-
-// connect writes the entry of one client, which starts skillsd serve with the given arguments.
-func (s *machineSetup) connect(
-	ctx context.Context, client *clients.Client, once bool, serveArgs []string,
-) error {
+// connect writes the entry of one client, which starts skillsd serve with the given arguments. The question
+// was about the client's permissions too, which --yes leaves out.
+func (s *machineSetup) connect(ctx context.Context, client *clients.Client, serveArgs []string) error {
 	opts := &setupOptions{app: s.app, client: client, Name: s.given.Name, Files: s.files, Write: true,
-		Trust: client.Trust, Permit: once, Settled: true}
+		Trust: client.Trust, Permit: client.Project && !s.yes, Settled: true}
 	s.app.notef("\n%s", client.Title)
 	if err := opts.run(ctx, serveArgs); err != nil {
 		return err
