@@ -185,8 +185,13 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 		if err := setup.Write(ctx); err != nil {
 			return err
 		}
-		if err := o.permit(ctx, setup); err != nil {
+		err := o.permit(ctx, setup)
+		if err != nil && !o.Settled {
 			return err
+		}
+		if err != nil { // the client is connected
+			o.app.say("warning", o.client.Title+" asks too before a script runs, since its permissions "+
+				"cannot be written: "+err.Error())
 		}
 		o.advise()
 		if o.Files && !o.Settled {

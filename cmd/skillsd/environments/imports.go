@@ -3,6 +3,7 @@ package environments
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -127,17 +128,20 @@ func readSources(
 	t := &texts{named: imports.Texts{Files: map[string][]byte{}}, sources: map[string][]byte{}}
 	names := []string{at, sk.File}
 	for i := range index.Resources {
-		if len(names) < imports.MaxFiles && index.Resources[i].Path != at {
-			names = append(names, index.Resources[i].Path)
+		name := index.Resources[i].Path
+		isRead := slices.Contains(suffixes, path.Ext(name)) || slices.Contains(readable, path.Base(name))
+		if isRead && name != at {
+			names = append(names, name)
 		}
 	}
 	left := int64(maxSources)
-	for _, name := range names {
+	for n, name := range names {
 		isSource := name == at || slices.Contains(suffixes, path.Ext(name))
-		if !isSource && name != sk.File && !slices.Contains(readable, path.Base(name)) {
-			continue
+		var content *skills.Content
+		err := errTooMany
+		if n < imports.MaxFiles {
+			content, err = sk.Read(ctx, name, min(imports.MaxFile, left))
 		}
-		content, err := sk.Read(ctx, name, min(imports.MaxFile, left))
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -158,6 +162,9 @@ func readSources(
 	t.named.Named = sk.Frontmatter.Dependencies()
 	return t, nil
 }
+
+// errTooMany is the reason why a source of a skill with many is not read.
+var errTooMany = errors.New("the skill has more sources than are read")
 
 // pythonOf returns the imports of a script for Python. It sets in found the packages in the script's metadata
 // block, and the versions of Python that this requires if the interpreter has another.

@@ -120,6 +120,9 @@ func AllowState(
 	r := index.Resource(entry.Path)
 	if r == nil || r.Program() == nil {
 		row.Detail = "the skill has no such script"
+		if tampered(ctx, sk) { // somebody removed it, and the entry is still right
+			row.State, row.Detail, row.Hint = stateChanged, TamperedText, TamperedHint
+		}
 		return row
 	}
 	info := r.Program()

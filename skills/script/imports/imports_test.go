@@ -82,6 +82,10 @@ func TestPython(t *testing.T) {
 			want: []string{"scripts/near.py"}},
 		"too deep": {files: map[string]string{"": "import near\n", "scripts/near.py": "x = " + strings.Repeat("-", 5000) + "1\n"},
 			want: []string{"scripts/near.py", "? scripts/near.py"}},
+		"hidden by own": {files: map[string]string{"": "import argparse\n", "scripts/gettext.py": ""}, want: []string{"scripts/gettext.py"}},
+		"two portions":  {files: map[string]string{"": "import ns.deep\n", "scripts/ns/a.py": "", "ns/deep.py": ""}, want: []string{"ns/deep.py"}},
+		"decoy": {files: map[string]string{"": "import sys\nsys.path.insert(0, 'vend')\nimport util\n", "scripts/util.py": "", "vend/util.py": ""},
+			want: []string{"scripts/util.py", "vend/util.py"}},
 		"no Python": {want: []string{"? scripts/x.py"},
 			files: map[string]string{"": "import zq_a\n(\n"}},
 	}
@@ -128,7 +132,8 @@ func TestNode(t *testing.T) {
 		"relative": {files: map[string]string{"": "import './m.mjs'; const n = require('../lib/n');", "scripts/m.mjs": "import a from 'zq-a';", "lib/n.js": "require('zq-b');"}, want: []string{"zq-a hard", "zq-b hard", "lib/n.js", "scripts/m.mjs"}},
 		"expressions": {files: map[string]string{"": "const a = /[`\"/]/.test(x), b = 4 / 2 / 1;\nimport c from 'zq-c'; f(/`/);"},
 			want: []string{"zq-c hard"}},
-		"there": {files: map[string]string{"": "import a from 'have';"}},
+		"hidden": {files: map[string]string{"": "const x = () => /`/;\nrequire('./e.js');\nconst y = () => /`/; `${require('./f')}`", "scripts/e.js": "", "scripts/f.js": ""}, want: []string{"scripts/e.js", "scripts/f.js"}},
+		"there":  {files: map[string]string{"": "import a from 'have';"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

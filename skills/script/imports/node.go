@@ -20,6 +20,9 @@ var nodeOwn = strings.Fields("_http_agent _http_client _http_common _http_incomi
 	"util v8 vm " +
 	"wasi worker_threads zlib")
 
+// maxNamed is the maximum number of relative names that are looked up for one source.
+const maxNamed = 10_000
+
 // nodeClass matches an escape or a class of characters in a regular expression.
 const nodeClass = `\\.|\[(?:\\.|[^\]\\\n])*\]`
 
@@ -33,6 +36,7 @@ var (
 	nodeImport = pattern.New(`(?m)^[ \t]*(?:import|export)\s(?:[^;"']*?\sfrom\s*)?["']([^"']+)["']|` +
 		`\bfrom\s*["']([^"']+)["']|\brequire\s*\(\s*["']([^"']+)["']\s*\)|` +
 		`\bimport\s*\(\s*["']([^"']+)["']\s*\)|^[ \t]*import["']([^"']+)["']`)
+	nodeNamed  = pattern.New("[\"'`](\\.\\.?/[^\"'`\n]{1,200})[\"'`]")
 	typesOnly  = pattern.New(`^\s*(?:import|export)\s+type\s`)
 	packageOf  = pattern.New(`^(?:@[a-z0-9~-][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*`)
 	nodeSuffix = []string{"", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".json", "/index.js", "/index.ts"}
@@ -49,7 +53,19 @@ func Node(script string, files map[string][]byte, has func(name string) bool) Im
 			return
 		}
 		done[file] = true
+		// relative notes the file that a relative name leads to, and follows it.
+		relative := func(name string, kind Kind) {
+			base := path.Join(path.Dir(file), name)
+			for _, suffix := range nodeSuffix {
+				if _, ok := files[base+suffix]; ok {
+					own[base+suffix] = true
+					follow(base+suffix, kind)
+					break
+				}
+			}
+		}
 		text := plainNode(files[file])
+		depth, counted := 0, 0
 		for _, at := range nodeImport().FindAllStringSubmatchIndex(text, -1) {
 			if typesOnly().MatchString(text[at[0]:at[1]]) {
 				continue
@@ -60,22 +76,18 @@ func Node(script string, files map[string][]byte, has func(name string) bool) Im
 					name = text[at[group]:at[group+1]]
 				}
 			}
-			before := text[:at[0]]
-			dynamic := at[8] >= 0 && !strings.HasSuffix(strings.TrimRight(before, " "), "await")
+			between := text[counted:at[0]]
+			depth += strings.Count(between, "{") - strings.Count(between, "}")
+			counted = at[0]
+			awaited := text[max(0, at[0]-20):at[0]]
+			dynamic := at[8] >= 0 && !strings.HasSuffix(strings.TrimRight(awaited, " "), "await")
 			// Imports inside of braces, approximately, or without await are needed only later.
-			if kind == Lazy || dynamic || strings.Count(before, "{") > strings.Count(before, "}") {
+			if kind == Lazy || dynamic || depth > 0 {
 				of = Lazy
 			}
 			if strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../") || name == "." ||
 				name == ".." {
-				base := path.Join(path.Dir(file), name)
-				for _, suffix := range nodeSuffix {
-					if _, ok := files[base+suffix]; ok {
-						own[base+suffix] = true
-						follow(base+suffix, of)
-						break
-					}
-				}
+				relative(name, of)
 				continue
 			}
 			name = packageOf().FindString(name)
@@ -90,6 +102,10 @@ func Node(script string, files map[string][]byte, has func(name string) bool) Im
 			} else if known >= 0 && of == Hard {
 				modules[known].Kind = Hard
 			}
+		}
+		// Without a parser an import can be hidden: any text that names a file of the skill may be one.
+		for _, named := range nodeNamed().FindAllSubmatch(files[file], maxNamed) {
+			relative(string(named[1]), Lazy)
 		}
 	}
 	follow(script, Hard)

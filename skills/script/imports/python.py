@@ -181,6 +181,12 @@ class Look:
                 self.dirs.add(path)
         self.found, self.done, self.moved, self.native, self.unread = {}, {}, False, {}, set()
         self.follow(script, HARD)
+        # A module of Python's own may import one that a file of the skill hides.
+        for base in (self.home, ""):
+            for name in OWN:
+                at = self.own(base, name)
+                if at:
+                    self.follow(at, LAZY)
 
     def follow(self, path, kind):
         if path not in self.files or self.done.get(path, LAZY + 1) <= kind or len(self.done) > 1000:
@@ -239,6 +245,9 @@ class Look:
         top = names[0]
         if top in sys.builtin_module_names:
             return True
+        for base in self.dirs if self.moved else ():  # which the program may have put before all others
+            if self.own(base, top):
+                self.chain(base, names, children, LAZY)
         for base in (self.home, ""):  # where a run looks before it looks elsewhere
             if self.own(base, top):
                 self.chain(base, names, children, kind)
@@ -248,10 +257,13 @@ class Look:
         except (ImportError, ValueError, AttributeError):
             return True
         if spec is None:
-            for base in [self.home, ""] + (sorted(self.dirs) if self.moved else []):
-                if self.own(base, top) or join(base, top) in self.dirs:
-                    self.chain(base, names, children, kind)
-                    return True
+            # Directories of one name are one package, if they have no file of a regular one.
+            portions = [base for base in [self.home, ""] + (sorted(self.dirs) if self.moved else [])
+                        if self.own(base, top) or join(base, top) in self.dirs]
+            for base in portions:
+                self.chain(base, names, children, kind)
+            if portions:
+                return True
         if top not in OWN or spec is None:
             self.found[top] = (min(kind, self.found.get(top, (LAZY,))[0]), spec is not None)
             if spec is not None:
