@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/skillsd/skillsd/e2e/nightly"
 )
 
 // smallDisk mounts a file system of 64 MiB.
@@ -38,6 +40,7 @@ func fillDisk(t *testing.T, file string, left int64) {
 
 // A script starts only if there is room for its outcome, which is then recorded although the disk is full.
 func TestOutcomeOnAFullDisk(t *testing.T) {
+	nightly.Only(t) // depends on how fast the machine is
 	disk, work := smallDisk(t), t.TempDir()
 	if err := os.Chmod(work, 0o777); err != nil {
 		t.Fatal(err)

@@ -349,6 +349,7 @@ func TestServerKilledInRun(t *testing.T) {
 
 // What a worker does for a server that is killed is recorded by the next one; if both are, that nobody knows it.
 func TestWorkerOfKilledServer(t *testing.T) {
+	nightly.Only(t) // depends on how fast the machine is
 	t.Parallel()
 	p := startPool(t, true)
 	w := p.start("--node", "w1")
