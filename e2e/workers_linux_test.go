@@ -349,7 +349,6 @@ func TestServerKilledInRun(t *testing.T) {
 
 // What a worker does for a server that is killed is recorded by the next one; if both are, that nobody knows it.
 func TestWorkerOfKilledServer(t *testing.T) {
-	nightly.Only(t) // depends on how fast the machine is
 	t.Parallel()
 	p := startPool(t, true)
 	w := p.start("--node", "w1")
@@ -376,7 +375,11 @@ func TestWorkerOfKilledServer(t *testing.T) {
 	p.all[1].cmd.Process.Kill()
 	p.all[1].leave()
 	third := p.at(2, "alice-token")
-	p.wants(third, "ok.sh", "y", "sandbox_unavailable", "no worker")
+	// Until NATS notices that the connection of the killed worker ended, that worker is only late.
+	got := p.wants(third, "ok.sh", "y", "", "no worker")
+	if code := got.code(); code != "sandbox_unavailable" && code != "server_busy" {
+		t.Errorf("without a worker: %s", got.text())
+	}
 	p.until("the lost outcome", func() bool {
 		return slices.ContainsFunc(p.outcomes(), func(o outcome) bool { return o.code() == "outcome_unknown" })
 	})

@@ -312,13 +312,11 @@ func (o *allowOptions) look(
 	if err != nil {
 		o.app.notef("skillsd: note: the imports of the script could not be checked: %s",
 			report.Printable(err.Error()))
+		facts.Unread = []string{known.Path}
 	}
 	facts.Imports = found.Rows()
 	if found != nil {
-		if len(found.Unread) > 0 {
-			o.app.notef("skillsd: warning: what %s may import is unknown: %s could not be analyzed",
-				serve.ScriptName(known), report.Printable(strings.Join(found.Unread, ", ")))
-		}
+		facts.Unread = append(facts.Unread, found.Unread...)
 		if err := facts.AddFiles(ctx, sk, found.Files); err != nil {
 			return nil, err
 		}

@@ -270,7 +270,7 @@ func (s *machineSetup) asksToAdopt(ctx context.Context) (bool, error) {
 // was about the client's permissions too, which --yes leaves out.
 func (s *machineSetup) connect(ctx context.Context, client *clients.Client, serveArgs []string) error {
 	opts := &setupOptions{app: s.app, client: client, Name: s.given.Name, Files: s.files, Write: true,
-		Trust: client.Trust, Permit: client.Project && !s.yes, Settled: true}
+		Trust: client.Trust, Permit: !s.yes, Settled: true}
 	s.app.notef("\n%s", client.Title)
 	if err := opts.run(ctx, serveArgs); err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Update fetches the sources of the named skills again, or of all skills if no names are given, and stages
@@ -32,19 +34,14 @@ func (i *Installer) UpdateMoved(
 	if len(names) == 0 {
 		entries = i.lock.Skills
 	}
-	var tampered []Refusal
+	entries, tampered, err := i.intact(ctx, entries)
+	if err != nil {
+		return nil, err
+	}
 	// Skills in the same part of a source share one fetch.
 	groups := map[Origin][]*Entry{}
 	var order []Origin
 	for _, e := range entries {
-		problems, err := i.verifyServed(ctx, e)
-		if err != nil {
-			return nil, err
-		}
-		if len(problems) > 0 {
-			tampered = append(tampered, Refusal{e.Name, e, e.Origin.Path, tamperedReason(problems)})
-			continue
-		}
 		part := e.Origin
 		part.Path, part.Commit, part.Digest, part.Identity = cmp.Or(part.Subdir, "."), "", "", ""
 		if access.SignedBy != "" {
@@ -68,6 +65,32 @@ func (i *Installer) UpdateMoved(
 		slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 		return p.judge(ctx)
 	})
+}
+
+// intact returns the entries whose served files are those that were installed, and refusals of the others.
+func (i *Installer) intact(ctx context.Context, entries []*Entry) ([]*Entry, []Refusal, error) {
+	problems := make([][]Problem, len(entries))
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(parallel())
+	for n, e := range entries {
+		group.Go(func() (err error) {
+			problems[n], err = i.verifyServed(within, e)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, nil, err
+	}
+	var left []*Entry
+	var refused []Refusal
+	for n, e := range entries {
+		if len(problems[n]) == 0 {
+			left = append(left, e)
+			continue
+		}
+		refused = append(refused, Refusal{e.Name, e, e.Origin.Path, tamperedReason(problems[n])})
+	}
+	return left, refused, nil
 }
 
 // tamperedReason returns why a skill with problems where it is served is not updated.

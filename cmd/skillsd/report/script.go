@@ -37,6 +37,8 @@ type ScriptFacts struct {
 	Text     string        `json:"text"`
 	Entry    string        `json:"entry,omitempty"`
 	Config   string        `json:"config,omitempty"` // the file with the entry
+	// Unread are the script, or those of Files, whose own imports are unknown.
+	Unread []string `json:"unread,omitempty"`
 	// Unreleased is why every run would be refused although the script is allowed.
 	Unreleased string `json:"unreleased,omitempty"`
 	// Unreached is why the script could not reach the hosts of its entry.
@@ -279,6 +281,9 @@ func (f *ScriptFacts) printFacts(w io.Writer) {
 			text += "; to read it: " + ShellLine("skillsd", "allow", "--dry-run", f.Skill+":"+path)
 		}
 		fact("imports", text)
+	}
+	for _, path := range f.Unread {
+		fact("imports", "unknown for "+path+", which could not be analyzed")
 	}
 	lines := func(name string, rows []factRow) {
 		if len(rows) == 0 {

@@ -23,15 +23,10 @@ var nodeOwn = strings.Fields("_http_agent _http_client _http_common _http_incomi
 // maxNamed is the maximum number of relative names that are looked up for one source.
 const maxNamed = 10_000
 
-// nodeClass matches an escape or a class of characters in a regular expression.
-const nodeClass = `\\.|\[(?:\\.|[^\]\\\n])*\]`
-
 var (
 	nodeToken = pattern.New(`"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|` +
 		"`(?:\\\\[\\s\\S]|[^`\\\\])*`" +
-		`|//[^\n]*|/\*[\s\S]*?\*/` +
-		// A regular expression, which may contain quotation marks, where no operand stands before it.
-		`|[=(,:\[!&|?{};]\s*/(?:` + nodeClass + `|[^/*\\\[\n])(?:` + nodeClass + `|[^/\\\[\n])*/`)
+		`|//[^\n]*|/\*[\s\S]*?\*/`)
 	specifier  = pattern.New(`^["'][@\w./:~-]{1,200}["']$`)
 	nodeImport = pattern.New(`(?m)^[ \t]*(?:import|export)\s(?:[^;"']*?\sfrom\s*)?["']([^"']+)["']|` +
 		`\bfrom\s*["']([^"']+)["']|\brequire\s*\(\s*["']([^"']+)["']\s*\)|` +
@@ -44,73 +39,99 @@ var (
 
 // Node returns the packages and the files of the skill that a script for Node imports, directly or through
 // such files. files are the skill's sources; has reports whether a package is installed.
+//
+// There is no parser, so an import can be hidden: the files are all that the sources name.
 func Node(script string, files map[string][]byte, has func(name string) bool) Imported {
-	var modules []Module
-	done, own := map[string]bool{}, map[string]bool{}
-	var follow func(file string, kind Kind)
-	follow = func(file string, kind Kind) {
-		if done[file] || len(done) > MaxFiles || strings.HasSuffix(file, ".json") {
-			return
+	l := &nodeLook{files: files, has: has, done: map[string]bool{}, own: map[string]bool{}}
+	l.follow(script, Hard)
+	delete(l.own, script)
+	return Imported{Modules: l.modules, Files: slices.Sorted(maps.Keys(l.own))}
+}
+
+// nodeLook collects what a script for Node imports.
+type nodeLook struct {
+	files map[string][]byte
+	has   func(name string) bool
+
+	modules []Module
+	own     map[string]bool // files of the skill that are imported
+	done    map[string]bool // files that were read
+}
+
+// follow reads a file of the skill.
+func (l *nodeLook) follow(file string, kind Kind) {
+	if l.done[file] || len(l.done) > MaxFiles || strings.HasSuffix(file, ".json") {
+		return
+	}
+	l.done[file] = true
+	text := plainNode(l.files[file])
+	depth, counted := 0, 0
+	for _, at := range nodeImport().FindAllStringSubmatchIndex(text, -1) {
+		statement := text[at[0]:at[1]]
+		between := text[counted:at[0]]
+		depth += strings.Count(between, "{") - strings.Count(between, "}")
+		counted = at[0]
+		if typesOnly().MatchString(statement) {
+			continue
 		}
-		done[file] = true
-		// relative notes the file that a relative name leads to, and follows it.
-		relative := func(name string, kind Kind) {
-			base := path.Join(path.Dir(file), name)
-			for _, suffix := range nodeSuffix {
-				if _, ok := files[base+suffix]; ok {
-					own[base+suffix] = true
-					follow(base+suffix, kind)
-					break
-				}
-			}
+		awaited := strings.HasSuffix(strings.TrimRight(text[max(0, at[0]-20):at[0]], " "), "await")
+		of := Hard
+		// Imports inside of braces, approximately, or without await are needed only later.
+		if kind == Lazy || at[8] >= 0 && !awaited || depth > 0 {
+			of = Lazy
 		}
-		text := plainNode(files[file])
-		depth, counted := 0, 0
-		for _, at := range nodeImport().FindAllStringSubmatchIndex(text, -1) {
-			if typesOnly().MatchString(text[at[0]:at[1]]) {
-				continue
-			}
-			name, of := "", Kind(Hard)
-			for group := 2; group < len(at); group += 2 {
-				if at[group] >= 0 {
-					name = text[at[group]:at[group+1]]
-				}
-			}
-			between := text[counted:at[0]]
-			depth += strings.Count(between, "{") - strings.Count(between, "}")
-			counted = at[0]
-			awaited := text[max(0, at[0]-20):at[0]]
-			dynamic := at[8] >= 0 && !strings.HasSuffix(strings.TrimRight(awaited, " "), "await")
-			// Imports inside of braces, approximately, or without await are needed only later.
-			if kind == Lazy || dynamic || depth > 0 {
-				of = Lazy
-			}
-			if strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../") || name == "." ||
-				name == ".." {
-				relative(name, of)
-				continue
-			}
-			name = packageOf().FindString(name)
-			// node:fs, npm:x, https://… and names of files are not packages.
-			rest, _, _ := strings.Cut(text[at[0]:at[1]], "\n")
-			if name == "" || slices.Contains(nodeOwn, name) || strings.Contains(rest, name+":") {
-				continue
-			}
-			known := slices.IndexFunc(modules, func(m Module) bool { return m.Name == name })
-			if known < 0 && len(modules) < maxModules {
-				modules = append(modules, Module{Name: name, Kind: of, There: has(name)})
-			} else if known >= 0 && of == Hard {
-				modules[known].Kind = Hard
-			}
+		name := nodeName(text, at)
+		if !isRelative(name) {
+			l.need(name, statement, of)
+			continue
 		}
-		// Without a parser an import can be hidden: any text that names a file of the skill may be one.
-		for _, named := range nodeNamed().FindAllSubmatch(files[file], maxNamed) {
-			relative(string(named[1]), Lazy)
+		l.relative(file, name, of)
+	}
+	for _, named := range nodeNamed().FindAllSubmatch(l.files[file], maxNamed) {
+		l.relative(file, string(named[1]), Lazy)
+	}
+}
+
+// nodeName returns the name in a match of nodeImport.
+func nodeName(text string, at []int) (name string) {
+	for group := 2; group < len(at); group += 2 {
+		if at[group] >= 0 {
+			name = text[at[group]:at[group+1]]
 		}
 	}
-	follow(script, Hard)
-	delete(own, script)
-	return Imported{Modules: modules, Files: slices.Sorted(maps.Keys(own))}
+	return name
+}
+
+func isRelative(name string) bool {
+	return name == "." || name == ".." || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
+}
+
+// relative notes the file that a relative name in another file leads to, and follows it.
+func (l *nodeLook) relative(from, name string, kind Kind) {
+	base := path.Join(path.Dir(from), name)
+	for _, suffix := range nodeSuffix {
+		if _, ok := l.files[base+suffix]; ok {
+			l.own[base+suffix] = true
+			l.follow(base+suffix, kind)
+			return
+		}
+	}
+}
+
+// need notes the package that a statement imports.
+func (l *nodeLook) need(name, statement string, kind Kind) {
+	name = packageOf().FindString(name)
+	// node:fs, npm:x, https://… and names of files are not packages.
+	line, _, _ := strings.Cut(statement, "\n")
+	if name == "" || slices.Contains(nodeOwn, name) || strings.Contains(line, name+":") {
+		return
+	}
+	known := slices.IndexFunc(l.modules, func(m Module) bool { return m.Name == name })
+	if known < 0 && len(l.modules) < maxModules {
+		l.modules = append(l.modules, Module{Name: name, Kind: kind, There: l.has(name)})
+	} else if known >= 0 && kind == Hard {
+		l.modules[known].Kind = Hard
+	}
 }
 
 // plainNode returns a text without comments, templates, and strings that cannot be module names.
@@ -119,8 +140,6 @@ func plainNode(source []byte) string {
 		switch {
 		case token[0] == '/':
 			return " "
-		case strings.IndexByte("\"'`", token[0]) < 0: // a regular expression, after this
-			return token[:1] + " 0 "
 		case specifier().MatchString(token):
 			return token
 		}
