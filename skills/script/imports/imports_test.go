@@ -130,8 +130,8 @@ func TestNode(t *testing.T) {
 		"comments": {files: map[string]string{"": "// import a from 'zq-a'\n/* require('zq-b') */\nconst s = \"require('zq-c')\" + `require('zq-d')`;"}},
 		"types":    {files: map[string]string{"": "import type { A } from 'zq-a';"}},
 		"relative": {files: map[string]string{"": "import './m.mjs'; const n = require('../lib/n');", "scripts/m.mjs": "import a from 'zq-a';", "lib/n.js": "require('zq-b');"}, want: []string{"zq-a hard", "zq-b hard", "lib/n.js", "scripts/m.mjs"}},
-		"hidden": {files: map[string]string{"": "const x = () => /`/;\nrequire('./e.js');\nconst y = () => /`/; `${require('./f')}`", "scripts/e.js": "", "scripts/f.js": ""}, want: []string{"scripts/e.js", "scripts/f.js"}},
-		"there":  {files: map[string]string{"": "import a from 'have';"}},
+		"hidden":   {files: map[string]string{"": "const x = () => /`/;\nrequire('./e.js');\nconst y = () => /`/; `${require('./f')}`", "scripts/e.js": "", "scripts/f.js": ""}, want: []string{"scripts/e.js", "scripts/f.js"}},
+		"there":    {files: map[string]string{"": "import a from 'have';"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
