@@ -385,15 +385,16 @@ func (s *machineSetup) warnOfShadows(ctx context.Context) {
 func (s *machineSetup) next(chosen []*clients.Client) {
 	a := s.app
 	lock, err := a.readLock()
-	if err != nil || len(lock.Skills) == 0 {
+	if err != nil {
+		lock = &install.Lock{} // the commands that need it report the error
+	}
+	if len(lock.Skills) == 0 {
 		a.notef("\nNext, install a skill, for example: skillsd install anthropics/skills pdf")
 	}
 	sentence := "Which skills do you have?"
-	if err == nil {
-		at := slices.IndexFunc(lock.Skills, (*install.Entry).Served)
-		if at >= 0 {
-			sentence = "Use the " + report.Printable(lock.Skills[at].Name) + " skill. What can it do for me?"
-		}
+	at := slices.IndexFunc(lock.Skills, (*install.Entry).Served)
+	if at >= 0 {
+		sentence = "Use the " + report.Printable(lock.Skills[at].Name) + " skill. What can it do for me?"
 	}
 	a.notef("\nStart %s in one of your projects, and type:\n\n  %s\n\nTo let a script of a skill run: "+
 		"skillsd allow SKILL:SCRIPT\nTo undo this setup:             skillsd setup --undo",
@@ -404,6 +405,21 @@ func (s *machineSetup) next(chosen []*clients.Client) {
 func skillsIn(moves []adopt.Move) string {
 	skills := slices.DeleteFunc(slices.Clone(moves), adopt.Move.IsLink)
 	return report.Plural(len(skills), "skill")
+}
+
+// undone describes what undo does, in words that follow "would".
+func (s *machineSetup) undone() string {
+	var names, parts []string
+	for _, c := range s.record.Clients {
+		names = append(names, c.Client)
+	}
+	if len(names) > 0 {
+		parts = append(parts, "disconnect "+report.Printable(strings.Join(names, ", ")))
+	}
+	if len(s.record.Moves) > 0 {
+		parts = append(parts, "move "+skillsIn(s.record.Moves)+" back")
+	}
+	return strings.Join(parts, " and ")
 }
 
 // undo reverts the setup: it removes the entries of clients, and moves adopted skills back.
@@ -424,17 +440,12 @@ func (s *machineSetup) undo(ctx context.Context) error {
 		a.notef("there is no setup to undo; to disconnect one client: skillsd setup CLIENT --remove")
 		return nil
 	}
-	var names []string
-	for _, c := range s.record.Clients {
-		names = append(names, c.Client)
-	}
+	does := s.undone()
 	if !s.yes && !(report.IsTerminal(a.in) && report.IsTerminal(a.err)) {
 		return exit.Errorf(exit.Failure, "to do it without a question: skillsd setup --undo --yes",
-			"nothing was changed: skillsd setup --undo would disconnect %s and move %s back, and asks on a "+
-				"terminal", report.Printable(strings.Join(names, ", ")), skillsIn(s.record.Moves))
+			"nothing was changed: skillsd setup --undo would %s, and asks on a terminal", does)
 	}
-	_, err = a.confirmed(ctx, s.yes, fmt.Sprintf("Disconnect %s, and move %s back?",
-		report.Printable(strings.Join(names, ", ")), skillsIn(s.record.Moves)))
+	_, err = a.confirmed(ctx, s.yes, strings.ToUpper(does[:1])+does[1:]+"?")
 	if err != nil {
 		return err
 	}
@@ -458,7 +469,9 @@ func (s *machineSetup) undo(ctx context.Context) error {
 		}
 	}
 	back, failed := s.record.Return(func(adopt.Move) bool { return true })
-	a.notef("moved %s back", skillsIn(back))
+	if len(back) > 0 {
+		a.notef("moved %s back", skillsIn(back))
+	}
 	for _, connection := range slices.Clone(s.record.Clients) {
 		client := clients.Named(connection.Client)
 		if client == nil {
