@@ -296,16 +296,22 @@ func (c *Cluster) spread(r *http.Request, body []byte) error {
 // accept answers requests that other servers forward.
 func (s *Server) accept(handler *wire.HTTP) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var principal policy.Principal
-		who, err := base64.StdEncoding.DecodeString(r.Header.Get(headerPrincipal))
-		if err == nil {
-			err = json.Unmarshal(who, &principal)
-		}
-		if err != nil || principal.Name == "" {
+		principal, ok := forwardedFor(r)
+		if !ok {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
 		handler.ServeForwarded(w, r.WithContext(withPrincipal(s.trace.headerContext(r), principal)),
 			principal.Name)
 	})
+}
+
+// forwardedFor returns the principal for whom another server forwards a request.
+func forwardedFor(r *http.Request) (principal policy.Principal, ok bool) {
+	who, err := base64.StdEncoding.DecodeString(r.Header.Get(headerPrincipal))
+	if err != nil {
+		return principal, false
+	}
+	err = json.Unmarshal(who, &principal)
+	return principal, err == nil && principal.Name != ""
 }

@@ -96,16 +96,16 @@ func (s *Server) edge(methods map[string]method) wire.Methods {
 	all := make(wire.Methods, len(methods))
 	for name, handle := range methods {
 		all[name] = func(ctx context.Context, in *wire.Request) (any, error) {
-			recorded := func() *cfharness.CallRecords { return nil }
 			r := &request{Request: in}
-			err := s.decode(ctx, r)
-			if err == nil && (name == methodReadResource || name == methodGetPrompt) {
-				ctx, recorded = s.recording(ctx, r.Meta) // the other methods record nothing
+			if err := s.decode(ctx, r); err != nil {
+				return nil, s.methodError(ctx, r, err)
 			}
-			var result any
-			if err == nil {
-				result, err = handle(ctx, r)
+			if name != methodReadResource && name != methodGetPrompt { // they record nothing
+				result, err := handle(ctx, r)
+				return result, s.methodError(ctx, r, err)
 			}
+			ctx, recorded := s.recording(ctx, r.Meta)
+			result, err := handle(ctx, r)
 			err = s.methodError(ctx, r, err)
 			if records := recorded(); records != nil {
 				return s.withRecords(ctx, result, err, records)

@@ -34,15 +34,17 @@ func main() {
 }
 
 func run(in io.Reader, out, problems io.Writer) (code int) {
+	fail := func(err error) { fmt.Fprintln(problems, strings.ReplaceAll(err.Error(), "\n", " ")) }
 	answer, code, err := answer(in)
-	if err == nil {
-		code, err = 2, json.NewEncoder(out).Encode(answer)
+	if err != nil {
+		fail(err)
+		return code
 	}
-	if err == nil {
-		return 0
+	if err := json.NewEncoder(out).Encode(answer); err != nil {
+		fail(err)
+		return 2
 	}
-	fmt.Fprintln(problems, strings.ReplaceAll(err.Error(), "\n", " "))
-	return code
+	return 0
 }
 
 func answer(in io.Reader) (_ *signed.Answer, code int, _ error) {

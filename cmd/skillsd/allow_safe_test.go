@@ -14,6 +14,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // brokenWriter takes a number of bytes and refuses the rest.
@@ -109,7 +110,7 @@ func TestAllowUnseen(t *testing.T) {
 		if code := run(&brokenWriter{}, &errs, append([]string{"allow", "a:scripts/x.sh"}, format...)...); code != exit.Failure || !strings.Contains(errs.String(), errFull.Error()) {
 			t.Errorf("allow %q without room answers %d: %s", format, code, errs.String())
 		}
-		if existing(config) {
+		if fsys.Exists(config) {
 			t.Errorf("allow %q wrote an entry for what nobody saw", format)
 		}
 	}

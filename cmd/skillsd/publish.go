@@ -192,12 +192,16 @@ func (a *app) push(ctx context.Context, dir, to string, asJSON bool) error {
 	}
 	client := (&web.Client{Home: home, Proxy: a.proxy}).HTTP()
 	defer client.CloseIdleConnections()
-	registry, err := oci.Open(repository, client, a.RegistryLogin())
-	if err == nil {
-		made.Digest, err = registry.Publish(ctx, packs, tag)
-	}
-	if err != nil {
+	fail := func(err error) error {
 		return installing.Failure(&install.FetchError{Source: repository, Err: err, Kind: install.KindOCI})
+	}
+	registry, err := oci.Open(repository, client, a.RegistryLogin())
+	if err != nil {
+		return fail(err)
+	}
+	made.Digest, err = registry.Publish(ctx, packs, tag)
+	if err != nil {
+		return fail(err)
 	}
 	for _, one := range made.Skills {
 		one.File = repository + "@" + one.Digest.String()

@@ -25,6 +25,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 func newSessionCmd(a *app) *cobra.Command {
@@ -307,7 +308,7 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 			"kept %s: %w", report.Plural(registered, "session"), provenance.ErrRegistered))
 	}
 	state, errState := a.StateDir()
-	if err != nil || opts.DryRun || errState != nil || !existing(state) {
+	if err != nil || opts.DryRun || errState != nil || !fsys.Exists(state) {
 		return err
 	}
 	// The sessions are deleted; if trees that only they named stay, that only costs space.

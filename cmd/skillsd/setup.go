@@ -518,10 +518,13 @@ func (o *setupOptions) serveFlags(args []string) (found []serveFlag, err error) 
 			flag.NoOptDefVal != "" && value == flag.NoOptDefVal})
 		return nil
 	})
-	if err == nil && !slices.Equal(flags.Args(), []string{"serve"}) {
-		err = errors.New("not a command line of serve")
+	if err != nil {
+		return nil, err
 	}
-	return found, err
+	if !slices.Equal(flags.Args(), []string{"serve"}) {
+		return nil, errors.New("not a command line of serve")
+	}
+	return found, nil
 }
 
 // flagGiven reports whether a flag is among arguments.
@@ -558,12 +561,6 @@ func (o *setupOptions) absolute(flag, value string) (string, error) {
 	}
 	whole, err := filepath.Abs(path)
 	return before + whole, err
-}
-
-// existing reports whether a file exists.
-func existing(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // newSetupAdapterCmd returns the setup of cf-harness, which is not an MCP client: it gets an adapter.

@@ -306,17 +306,20 @@ const undoTime = 10 * time.Minute
 // openWorkspace opens the directory in which a run worked.
 func openWorkspace(path string) (*os.File, error) {
 	path = filepath.Clean(path)
-	real, err := filepath.EvalSymlinks(path)
-	if err == nil && real != path {
-		err = fmt.Errorf("%s leads to %s now", path, real)
-	}
-	var dir *os.File
-	if err == nil {
-		dir, err = os.Open(path)
-	}
-	if err != nil {
-		return nil, exit.Errorf(exit.Failure, "files are returned to where they were",
+	fail := func(err error) error {
+		return exit.Errorf(exit.Failure, "files are returned to where they were",
 			"the workspace of the run cannot be opened: %w", err)
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, fail(err)
+	}
+	if real != path {
+		return nil, fail(fmt.Errorf("%s leads to %s now", path, real))
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, fail(err)
 	}
 	return dir, nil
 }

@@ -47,9 +47,11 @@ func (f *file[T]) current() (T, error) {
 	if errors.Is(err, errUnchanged) {
 		return f.value, nil
 	}
-	if err == nil {
-		f.value, err = f.parse(data)
+	if err != nil {
+		f.info = nil
+		return f.value, err
 	}
+	f.value, err = f.parse(data)
 	if err != nil {
 		f.info = nil
 	}

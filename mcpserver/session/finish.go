@@ -279,15 +279,22 @@ func (s *Session) flushPending(ctx context.Context) error {
 func (s *Session) keep(
 	ctx context.Context, output string, result *sandbox.Result, withheld []int,
 ) (files []provenance.File, out []cfharness.OutFile, err error) {
-	put := func(name string, data []byte) {
-		if err == nil && len(data) > 0 {
-			var file provenance.File
-			file, err = s.cfg.Records.Put(ctx, s.id, name, data)
-			files = append(files, file)
+	put := func(name string, data []byte) error {
+		if len(data) == 0 {
+			return nil
 		}
+		file, err := s.cfg.Records.Put(ctx, s.id, name, data)
+		files = append(files, file)
+		return err
 	}
-	put(provenance.OutputName(output, "stdout"), slices.Concat(result.Stdout.Head, result.Stdout.Tail))
-	put(provenance.OutputName(output, "stderr"), slices.Concat(result.Stderr.Head, result.Stderr.Tail))
+	err = put(provenance.OutputName(output, "stdout"), slices.Concat(result.Stdout.Head, result.Stdout.Tail))
+	if err != nil {
+		return nil, nil, err
+	}
+	err = put(provenance.OutputName(output, "stderr"), slices.Concat(result.Stderr.Head, result.Stderr.Tail))
+	if err != nil {
+		return nil, nil, err
+	}
 	for i, left := range result.Out {
 		if slices.Contains(withheld, i) {
 			out = append(out, cfharness.OutFile{Name: left.Name,
@@ -295,12 +302,11 @@ func (s *Session) keep(
 			continue
 		}
 		name := provenance.OutputName(output, "out-"+strconv.Itoa(i))
-		put(name, left.Data)
+		if err := put(name, left.Data); err != nil {
+			return nil, nil, err
+		}
 		out = append(out, cfharness.OutFile{Name: left.Name, Bytes: int64(len(left.Data)),
 			Digest: digest.FromBytes(left.Data), URI: ArtifactBase + name})
-	}
-	if err != nil {
-		return nil, nil, err
 	}
 	return files, out, nil
 }

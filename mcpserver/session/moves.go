@@ -122,10 +122,11 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	}
 	ses, err = s.recalled(Call{Principal: call.Principal, Client: call.Client, Protocol: call.Protocol,
 		Remote: true}, id, past)
-	if err == nil {
-		err = ses.continued(ctx, past)
-	}
 	if err != nil {
+		place.Release()
+		return nil, err
+	}
+	if err := ses.continued(ctx, past); err != nil {
 		place.Release()
 		return nil, err
 	}

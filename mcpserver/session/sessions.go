@@ -278,14 +278,19 @@ func (s *Session) end(ctx context.Context) error {
 		return nil
 	}
 	s.background.Wait()
-	err := s.flushPending(ctx)
-	if err == nil { // the outcomes of runs come before the end
-		err = s.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"})
-	}
+	err := s.recordEnd(ctx)
 	if errors.Is(err, provenance.ErrLost) { // another server continues it
 		s.cfg.Records.Release(s.id)
 		err = nil
 	}
 	s.endRecorded = err == nil
 	return err
+}
+
+// recordEnd records the end of a session, after the outcomes of its runs.
+func (s *Session) recordEnd(ctx context.Context) error {
+	if err := s.flushPending(ctx); err != nil {
+		return err
+	}
+	return s.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"})
 }

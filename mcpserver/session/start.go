@@ -158,19 +158,18 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 	if info.Guessed {
 		e.Detail += ", of calls that name no session"
 	}
-	put := func(name string, data []byte) {
-		if err == nil && data != nil {
-			var file provenance.File
-			file, err = s.cfg.Records.Put(ctx, s.id, name, data)
-			e.Files = append(e.Files, file)
-		}
-	}
-	put(provenance.PolicySnapshotFile, pretty(compact))
-	if s.manifest != nil {
-		put(provenance.RunManifestFile, s.Secrets().Bytes(pretty(s.manifest.Raw)))
-	}
+	snapshot, err := s.cfg.Records.Put(ctx, s.id, provenance.PolicySnapshotFile, pretty(compact))
 	if err != nil {
 		return err
+	}
+	e.Files = append(e.Files, snapshot)
+	if s.manifest != nil {
+		text := s.Secrets().Bytes(pretty(s.manifest.Raw))
+		manifest, err := s.cfg.Records.Put(ctx, s.id, provenance.RunManifestFile, text)
+		if err != nil {
+			return err
+		}
+		e.Files = append(e.Files, manifest)
 	}
 	err = s.write(ctx, e)
 	if err != nil {

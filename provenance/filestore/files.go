@@ -325,6 +325,9 @@ func hasBytes(data []byte) func(*os.File) error {
 // errChanged is the error of a file of the pool that does not have the expected bytes.
 var errChanged = errors.New("the file was changed")
 
+// errOtherFile is the error of a file that is not the one whose information was read.
+var errOtherFile = errors.New("the file was changed or replaced")
+
 // sameFile reports whether was and is describe one file that was not written in between.
 func sameFile(was, is fs.FileInfo) bool {
 	return os.SameFile(was, is) && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime())
@@ -341,14 +344,7 @@ func (s *session) linkTo(dir *os.Root, name, pooled string, info fs.FileInfo) (f
 	if err := s.store.root.Link(pooled, path.Join(s.dirName(), temp)); err != nil {
 		return nil, err
 	}
-	// Another process may have replaced or written the file after info was read.
-	linked, err := dir.Lstat(temp)
-	if err == nil && !sameFile(info, linked) {
-		err = errors.New("the file was changed or replaced")
-	}
-	if err == nil {
-		err = dir.Rename(temp, name)
-	}
+	err := renameSame(dir, temp, name, info)
 	// Renaming a file to another link to itself does nothing, so the temporary name may still exist.
 	if removed := dir.Remove(temp); !errors.Is(removed, fs.ErrNotExist) {
 		err = errors.Join(err, removed)
@@ -357,4 +353,17 @@ func (s *session) linkTo(dir *os.Root, name, pooled string, info fs.FileInfo) (f
 		return nil, err
 	}
 	return dir.Lstat(name) // making and renaming links changes the ctime
+}
+
+// renameSame renames a file that is still the one that info describes: another process may have replaced or
+// written it after info was read.
+func renameSame(dir *os.Root, temp, name string, info fs.FileInfo) error {
+	linked, err := dir.Lstat(temp)
+	if err != nil {
+		return err
+	}
+	if !sameFile(info, linked) {
+		return errOtherFile
+	}
+	return dir.Rename(temp, name)
 }

@@ -211,15 +211,18 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 		}
 	}
 	return st.with(ctx, e.Session, func(s *session) error {
-		err := s.append(ctx, e)
-		if err == nil {
-			// A view row repeats most of the line, so the size is doubled; 300 covers the other members.
-			st.ledger.add(s.id, e.Principal, 2*int64(len(e.Row)+len(e.Decision)+len(e.Invocation)+300), 0)
+		if err := s.append(ctx, e); err != nil {
+			if errors.Is(err, provenance.ErrNotFound) {
+				st.release(s)
+			}
+			return err
 		}
-		if err == nil && e.Kind == provenance.KindSessionEnded || errors.Is(err, provenance.ErrNotFound) {
+		// A view row repeats most of the line, so the size is doubled; 300 covers the other members.
+		st.ledger.add(s.id, e.Principal, 2*int64(len(e.Row)+len(e.Decision)+len(e.Invocation)+300), 0)
+		if e.Kind == provenance.KindSessionEnded {
 			st.release(s)
 		}
-		return err
+		return nil
 	})
 }
 
@@ -403,7 +406,7 @@ func (st *Store) Claim(_ context.Context, session string) error {
 		return fmt.Errorf("claim %.60q: %w: session id", session, provenance.ErrInvalid)
 	}
 	taken := fmt.Errorf("claim %s: %w", session, provenance.ErrTaken)
-	if _, err := st.root.Lstat(session); err == nil {
+	if fsys.ExistsIn(st.root, session) {
 		return taken
 	}
 	unbegun, err := makeUnbegun(st.root, session)
@@ -414,7 +417,7 @@ func (st *Store) Claim(_ context.Context, session string) error {
 		return unavailable("claim session directory", err)
 	}
 	// A process with an earlier claim may have recorded the first event since the check above.
-	if _, err := st.root.Lstat(session); err == nil {
+	if fsys.ExistsIn(st.root, session) {
 		_ = st.root.Remove(unbegun)
 		return taken
 	}

@@ -183,16 +183,15 @@ func (s *session) writeOriginal(dir *os.Root, content io.Reader, suffix string) 
 	sum := digest.SHA256.Digester()
 	size, err := io.Copy(io.MultiWriter(f, sum.Hash()), content)
 	err = errors.Join(err, f.Close())
-	name := originalName(sum.Digest()) + suffix
-	if err == nil {
-		_, failed := dir.Lstat(name)
-		if failed == nil {
-			size = 0
-		}
-		// An older equal file is replaced, so that it is not among the oldest.
-		err = dir.Rename(temp, name)
-	}
 	if err != nil {
+		return "", errors.Join(err, dir.Remove(temp))
+	}
+	name := originalName(sum.Digest()) + suffix
+	if fsys.ExistsIn(dir, name) {
+		size = 0
+	}
+	// An older equal file is replaced, so that it is not among the oldest.
+	if err := dir.Rename(temp, name); err != nil {
 		return "", errors.Join(err, dir.Remove(temp))
 	}
 	s.store.ledger.add(s.id, "", size, 0)
@@ -213,12 +212,15 @@ func (st *Store) KeepChanges(
 			defer s.originals.mu.Unlock()
 			if list != nil {
 				d, err = s.writeOriginal(dir, bytes.NewReader(list), listSuffix)
-				if err == nil {
-					err = s.syncOriginals(dir)
+				if err != nil {
+					return err
+				}
+				if err := s.syncOriginals(dir); err != nil {
+					return err
 				}
 			}
-			if err != nil || earlier == "" || earlier == d {
-				return err
+			if earlier == "" || earlier == d {
+				return nil
 			}
 			return dir.Remove(originalName(earlier) + listSuffix)
 		})

@@ -240,19 +240,20 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 	removed := make(map[string]bool)
 	sc := provenance.NewScanner(f)
 	var heads cfharness.Heads
+	at := func(err error) error { return fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err) }
 	for e, err := range sc.All() {
-		if err == nil {
-			err = heads.Add(e)
-		}
-		if err == nil && e.Session != s.id {
-			err = fmt.Errorf("%w: event of session %q", provenance.ErrCorrupt, e.Session)
-		}
 		if err != nil {
-			return 0, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
+			return 0, at(err)
+		}
+		if err := heads.Add(e); err != nil {
+			return 0, at(err)
+		}
+		if e.Session != s.id {
+			return 0, at(fmt.Errorf("%w: event of session %q", provenance.ErrCorrupt, e.Session))
 		}
 		gone, err := e.Removed()
 		if err != nil {
-			return 0, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
+			return 0, at(err)
 		}
 		for _, f := range gone {
 			removed[f.Name] = true

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -322,11 +323,8 @@ func (s *session) linkText(d digest.Digest, data []byte) error {
 	}
 	// The file may have changed before it was linked, as in [session.linkTo].
 	linked, err := dir.Lstat(name)
-	if err == nil && !sameFile(info, linked) {
-		err = errors.New("the file was changed or replaced")
-	}
-	if err != nil {
-		return errors.Join(err, s.inDir("keep what is shown", func(own *os.Root) error {
+	if err != nil || !sameFile(info, linked) {
+		return errors.Join(cmp.Or(err, errOtherFile), s.inDir("keep what is shown", func(own *os.Root) error {
 			return own.Remove(provenance.ShownName(d))
 		}))
 	}

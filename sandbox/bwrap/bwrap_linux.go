@@ -11,6 +11,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 type builder struct{ path string }
@@ -82,7 +83,7 @@ func arguments(p *native.Plan) ([]string, error) {
 	args = append(append(args, root...), "--proc", "/proc")
 	for _, name := range pidone.Masked {
 		f := "/proc/" + name
-		if _, err := os.Lstat(f); err == nil {
+		if fsys.Exists(f) {
 			args = append(args, "--ro-bind", "/dev/null", f)
 		}
 	}

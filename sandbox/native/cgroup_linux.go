@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Room for the helper under a limit on processes: for all its threads, or, if its main thread enters alone,
@@ -246,7 +247,7 @@ func ownCgroups() map[string]string {
 		}
 		for c := range strings.SplitSeq(f[1], ",") {
 			if mount, root, ok := cgroupMount(string(mounts), c); ok {
-				if rel, err := filepath.Rel(root, f[2]); err == nil && filepath.IsLocal(rel) {
+				if rel, below := fsys.Below(root, f[2]); below {
 					own[c] = filepath.Join(mount, rel)
 				}
 			}

@@ -105,12 +105,13 @@ func (d *dir) open(name string) (*os.File, error) {
 	}
 	f := os.NewFile(uintptr(fd), name)
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errNotRegular
-	}
 	if err != nil {
 		_ = f.Close()
 		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		_ = f.Close()
+		return nil, errNotRegular
 	}
 	return f, nil
 }

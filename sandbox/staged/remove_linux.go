@@ -174,10 +174,10 @@ func (a *applier) refuseTree(to *dir, name, p string) error {
 	if slices.ContainsFunc(a.protected, func(q string) bool { return strings.HasPrefix(q, p+"/") }) {
 		return errHoldsPath
 	}
-	err := mayRemoveFrom(to)
-	if err == nil {
-		err = a.look(to, name, 0)
+	if err := mayRemoveFrom(to); err != nil {
+		return err
 	}
+	err := a.look(to, name, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -382,8 +382,11 @@ func (r *undoer) likeBefore(d *dir, before sandbox.State, at inode) error {
 
 func (r *undoer) putLink(to *dir, name string, before sandbox.State) error {
 	temp := ".skillsd-" + rand.Text()
-	err := unix.Symlinkat(before.Target, int(to.Fd()), temp)
-	if err == nil && r.a.root {
+	if err := unix.Symlinkat(before.Target, int(to.Fd()), temp); err != nil {
+		return err
+	}
+	var err error
+	if r.a.root {
 		err = unix.Fchownat(int(to.Fd()), temp, int(before.UID), int(before.GID), unix.AT_SYMLINK_NOFOLLOW)
 	}
 	if err == nil {

@@ -42,11 +42,10 @@ func Open(dir string, below ...string) (*os.Root, error) {
 		return nil, err
 	}
 	for _, name := range below {
-		err := root.MkdirAll(name, 0o700)
-		if err == nil {
-			err = root.Chmod(name, 0o700)
+		if err := root.MkdirAll(name, 0o700); err != nil {
+			return nil, errors.Join(err, root.Close())
 		}
-		if err != nil {
+		if err := root.Chmod(name, 0o700); err != nil {
 			return nil, errors.Join(err, root.Close())
 		}
 	}
@@ -96,14 +95,8 @@ func (d Dir) RemoveTemps(stale func(fs.FileInfo) bool) {
 
 // Remove removes an entry, if it exists. The name is free at once, even if the removal stops halfway.
 func (d Dir) Remove(name string) error {
-	from, trash := d.Path(name), d.Temp()
-	info, err := d.root.Lstat(from)
-	if err == nil && info.IsDir() && info.Mode().Perm()&0o200 == 0 {
-		err = d.root.Chmod(from, 0o700) // some systems rename only writable directories, for their ".."
-	}
-	if err == nil {
-		err = d.root.Rename(from, trash)
-	}
+	trash := d.Temp()
+	err := d.discard(d.Path(name), trash)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // never stored, or another process was faster
 	}
@@ -111,6 +104,21 @@ func (d Dir) Remove(name string) error {
 		return err
 	}
 	return RemoveAll(d.root, trash)
+}
+
+// discard renames an entry to a temporary path.
+func (d Dir) discard(from, trash string) error {
+	info, err := d.root.Lstat(from)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() && info.Mode().Perm()&0o200 == 0 {
+		// Some systems rename only writable directories, for their "..".
+		if err := d.root.Chmod(from, 0o700); err != nil {
+			return err
+		}
+	}
+	return d.root.Rename(from, trash)
 }
 
 // Handle opens the directory of a tree, if that is still the one that was describes. The caller closes it.
@@ -122,11 +130,11 @@ func (d Dir) Handle(name string, was fs.FileInfo) (*os.File, error) {
 		return nil, err
 	}
 	now, err := handle.Stat()
-	if err == nil && !os.SameFile(now, was) {
-		err = &DamageError{"its directory was replaced"}
-	}
 	if err != nil {
 		return nil, errors.Join(err, handle.Close())
+	}
+	if !os.SameFile(now, was) {
+		return nil, errors.Join(&DamageError{"its directory was replaced"}, handle.Close())
 	}
 	return handle, nil
 }

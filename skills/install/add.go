@@ -16,6 +16,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/source/signed"
 	"github.com/skillsd/skillsd/skills/source/web"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Request describes what Add installs.
@@ -370,7 +371,7 @@ func (i *Installer) free(c candidate, from *fetched, chosen []candidate) error {
 			"choose another with --name", e.Name, e.Origin.Source, e.Origin.Path)
 	}
 	for _, tier := range skills.Tiers() {
-		if _, err := i.root.Lstat(servedDir(tier, c.name)); err == nil {
+		if fsys.ExistsIn(i.root, servedDir(tier, c.name)) {
 			return fmt.Errorf("%s exists and is not in the lock file; "+
 				"remove it, or choose another name with --name",
 				path.Join(installedDir, tier.String(), c.name))

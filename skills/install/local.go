@@ -161,10 +161,11 @@ func openArchive(at string) (*os.File, error) {
 		return nil, err
 	}
 	info, err := file.Stat()
-	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxDownload) {
-		err = refuse("", "%q is no regular file, or has more than %d bytes", clip(at), maxDownload)
-	}
 	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxDownload {
+		err := refuse("", "%q is no regular file, or has more than %d bytes", clip(at), maxDownload)
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil

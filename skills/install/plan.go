@@ -97,13 +97,12 @@ func compareRefusals(a, b Refusal) int { return strings.Compare(a.Path, b.Path) 
 // newPlan returns a plan that compute fills.
 func (i *Installer) newPlan(compute func(p *Plan) error) (*Plan, error) {
 	p := &Plan{i: i, dir: workDir + "/" + stagePrefix + rand.Text(), batch: i.cfg.Trees.Batch(i.root)}
-	err := error(nil)
 	for _, dir := range []string{"place", "old", "before", "earlier"} {
-		err = errors.Join(err, i.root.MkdirAll(p.dir+"/"+dir, 0o700))
+		if err := i.root.MkdirAll(p.dir+"/"+dir, 0o700); err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
 	}
-	if err == nil {
-		err = compute(p)
-	}
+	err := compute(p)
 	p.disconnect()
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -448,7 +447,7 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 		return nil
 	}
 	// A directory that is not in the lock file is never replaced.
-	if _, err := p.i.root.Lstat(is); err == nil {
+	if fsys.ExistsIn(p.i.root, is) {
 		return fmt.Errorf("%s is in the way", is)
 	}
 	return rename(p.stagedDir(c.Name), is)

@@ -19,12 +19,16 @@ func killTree(cmd *exec.Cmd) {
 func limitFiles(pid int, most int64) error {
 	var now unix.Rlimit
 	err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &now)
-	if err == nil {
-		limit := min(uint64(most), now.Cur, now.Max)
-		err = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}, nil)
-	}
 	if errors.Is(err, unix.ESRCH) {
 		return nil // it has exited already
+	}
+	if err != nil {
+		return err
+	}
+	limit := min(uint64(most), now.Cur, now.Max)
+	err = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}, nil)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
 	}
 	return err
 }

@@ -204,11 +204,11 @@ func (a *pinned) Lstat(name string) (fs.FileInfo, error) {
 // ReadLink returns the text of a link.
 func (a *pinned) ReadLink(name string) (string, error) {
 	info, err := a.Lstat(name)
-	if err == nil && info.Mode()&fs.ModeSymlink == 0 {
-		err = &fs.PathError{Op: "readlink", Path: name, Err: fs.ErrInvalid}
-	}
 	if err != nil {
 		return "", err
+	}
+	if info.Mode()&fs.ModeSymlink == 0 {
+		return "", &fs.PathError{Op: "readlink", Path: name, Err: fs.ErrInvalid}
 	}
 	opened, err := a.reader.Open(name)
 	if err != nil {

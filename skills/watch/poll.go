@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // stamp is the state of a file that polls compare.
@@ -98,7 +99,7 @@ func (w *watcher) look(ctx context.Context) {
 	w.roots = now
 	w.await()
 	for dir, watched := range w.areas {
-		if !watched && exists(dir) {
+		if !watched && fsys.Exists(dir) {
 			w.noteAll()
 		}
 	}

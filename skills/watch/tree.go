@@ -16,6 +16,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // maxDirs is the maximum number of watched directories. One costs about a kibibyte in the Linux kernel, and
@@ -175,11 +176,6 @@ func kept(dir string, wanted map[string]bool) bool {
 	return wanted[dir]
 }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
 func within(dir, path string) bool {
 	const separator = string(filepath.Separator)
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, separator)+separator)
@@ -206,7 +202,7 @@ func (w *watcher) await() {
 		// The roots are checked periodically in any case.
 		if w.notify.Add(dir) != nil {
 			delete(above, dir)
-		} else if exists(filepath.Join(dir, name)) { // created before the watch began
+		} else if fsys.Exists(filepath.Join(dir, name)) { // created before the watch began
 			w.noteAll()
 		}
 	}

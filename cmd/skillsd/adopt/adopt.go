@@ -177,12 +177,13 @@ func (r *Record) Take(found []Skill) (dir string, err error) {
 	for n := 1; ; n++ {
 		dir = filepath.Join(base, strconv.Itoa(n))
 		err := os.Mkdir(dir, 0o700)
-		if err == nil {
-			break
+		if errors.Is(err, fs.ErrExist) {
+			continue
 		}
-		if !errors.Is(err, fs.ErrExist) {
+		if err != nil {
 			return "", err
 		}
+		break
 	}
 	// A link must not be installed: it leads to a directory that is moved too.
 	links := dir + linksSuffix
@@ -261,8 +262,7 @@ func giveBack(move Move) (moved bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	_, err = os.Lstat(move.From)
-	if err == nil {
+	if fsys.Exists(move.From) {
 		return false, fmt.Errorf("%s is in the way; the skill stays in %s", move.From, move.To)
 	}
 	if err := os.MkdirAll(filepath.Dir(move.From), 0o755); err != nil {

@@ -12,6 +12,8 @@ import (
 	"strconv"
 
 	"github.com/tailscale/hujson"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // permissions returns the names of the server's tools in the form of Claude Code's permissions.
@@ -85,7 +87,7 @@ func (s *Setup) ForbidTools(ctx context.Context) error {
 	if bytes.Equal(text, f.text) {
 		return nil
 	}
-	f.kept = existing(f.path + backup)
+	f.kept = fsys.Exists(f.path + backup)
 	if left, errLeft := settings.Client.decode(text); !f.kept && errLeft == nil && len(left) == 0 {
 		return os.Remove(f.path) // there was no file before
 	}

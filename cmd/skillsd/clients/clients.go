@@ -23,6 +23,7 @@ import (
 	"sync"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Entry is a client's entry for the server: a command to start, or a URL.
@@ -264,7 +265,7 @@ func claude() *Client {
 			}
 			// Claude Code prefers the file of its first versions, if it exists.
 			old := filepath.Join(dir, ".config.json")
-			if _, err := os.Lstat(old); err == nil {
+			if fsys.Exists(old) {
 				return old, nil
 			}
 			dir, err = home(env, "CLAUDE_CONFIG_DIR")
@@ -344,7 +345,7 @@ func opencode() *Client {
 			dir, err := home(env, "XDG_CONFIG_HOME", ".config")
 			// OpenCode reads both files, and prefers the second.
 			path := filepath.Join(dir, "opencode", "opencode.json")
-			if _, err := os.Lstat(path + "c"); err == nil {
+			if fsys.Exists(path + "c") {
 				path += "c"
 			}
 			return path, err

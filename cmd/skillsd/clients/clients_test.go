@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 var (
@@ -86,7 +88,7 @@ func TestAddAndRemove(t *testing.T) {
 				t.Errorf("remove from %q: %v", written, err)
 			}
 			if text == "" {
-				if existing(catalog(home)) {
+				if fsys.Exists(catalog(home)) {
 					t.Errorf("a file that the setup made is still there")
 				}
 				continue
@@ -593,7 +595,7 @@ func TestForms(t *testing.T) {
 			if e == stdio && len(client.Commands(setup.Env)) != 1 {
 				t.Errorf("%s: the entry is not found again", name)
 			}
-			if err := setup.Remove(t.Context()); err != nil || existing(path) {
+			if err := setup.Remove(t.Context()); err != nil || fsys.Exists(path) {
 				t.Errorf("%s: %v, and its file is still there", name, err)
 			}
 		}

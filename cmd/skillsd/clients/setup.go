@@ -298,7 +298,7 @@ func (s *Setup) Remove(ctx context.Context) error {
 	}
 	defer unlock()
 	// The copy from before the setup stays.
-	f.kept = f.kept || existing(f.path+backup)
+	f.kept = f.kept || fsys.Exists(f.path+backup)
 	if f.entry == nil {
 		fmt.Fprintf(s.Err, "%s has no server %q\n", f.path, s.Entry.Name)
 		if s.Client.toml {
@@ -356,7 +356,7 @@ func (s *Setup) leave(f *file, text []byte) error {
 		created = errOld == nil && s.onlyOurs(old)
 	}
 	squeezed := strings.Join(strings.Fields(string(text)), "")
-	if squeezed == "{}" && created && existing(f.path) {
+	if squeezed == "{}" && created && fsys.Exists(f.path) {
 		if err := os.Remove(f.path); err != nil {
 			return fmt.Errorf("remove the client's file: %w", err)
 		}
@@ -367,12 +367,6 @@ func (s *Setup) leave(f *file, text []byte) error {
 		return nil
 	}
 	return s.replace(f, text)
-}
-
-// existing reports whether there is a file.
-func existing(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // withoutServers returns the text of a file without its table of servers, if that is empty and the setup made
@@ -582,7 +576,7 @@ func (s *Setup) keep(f *file) error {
 		return nil
 	}
 	copied := f.path + backup
-	if existing(copied) {
+	if fsys.Exists(copied) {
 		fmt.Fprintf(s.Err, "the copy of the file from before the first setup stays: %s\n", copied)
 		return nil
 	}

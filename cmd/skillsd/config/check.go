@@ -86,14 +86,21 @@ func (d *decoder) check(o *Options) {
 	}
 }
 
+// alone returns an entry of the file, if it is valid in a list of its own.
+func alone(key AllowKey) (policy.Entry, error) {
+	entry, err := key.Entry()
+	if err != nil {
+		return entry, err
+	}
+	_, err = policy.NewAllowlist([]policy.Entry{entry})
+	return entry, err
+}
+
 func (d *decoder) checkAllow(o *Options) {
 	first := map[string]policy.Entry{}
 	for i := range o.Allow {
 		key := fmt.Sprintf("allow[%d]", i)
-		entry, err := o.Allow[i].Entry()
-		if err == nil {
-			_, err = policy.NewAllowlist([]policy.Entry{entry})
-		}
+		entry, err := alone(o.Allow[i])
 		if err != nil {
 			d.refuse(key, "%s", entryReason(err))
 			continue

@@ -16,6 +16,7 @@ import (
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // RootOptions select the sources of skills; every command that reads skills takes them.
@@ -160,7 +161,7 @@ func (o *RootOptions) conventional(p *Process) []skills.Root {
 func (o *RootOptions) Within(p *Process, dir string) []string {
 	var paths []string
 	for _, root := range o.conventional(p) {
-		if rel, err := filepath.Rel(dir, Resolved(root.Dir)); err == nil && filepath.IsLocal(rel) {
+		if rel, below := fsys.Below(dir, Resolved(root.Dir)); below {
 			paths = append(paths, filepath.ToSlash(rel))
 		}
 	}
@@ -183,8 +184,8 @@ func Inside(path, dir string) bool {
 		here = Resolved(here) // not filepath.Abs: the parent of a link is the parent of its target
 		path, dir = from(here, path), from(here, dir)
 	}
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && (rel == "." || filepath.IsLocal(rel))
+	_, below := fsys.Below(dir, path)
+	return below
 }
 
 // from returns the absolute form of a path relative to dir.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -171,10 +172,7 @@ func (o *Doctor) checkDirectories() []Check {
 		area, flag string
 		find       func() (string, error)
 	}{{"state", "--state", o.Process.StateDir}, {"records", "--artifact-root", o.Process.ArtifactDir}} {
-		path, err := dir.find()
-		if err == nil {
-			err = writable(path)
-		}
+		path, err := writable(dir.find)
 		if err != nil {
 			checks = append(checks, fail(dir.area, err.Error(),
 				"give "+dir.flag+" a writable directory of your own"))
@@ -187,18 +185,22 @@ func (o *Doctor) checkDirectories() []Check {
 	return checks
 }
 
-// writable tries to create a file in dir, or in its nearest existing parent.
-func writable(dir string) error {
-	for {
+// writable returns the directory that find returns, after it has created and removed a file in it, or in its
+// nearest existing parent.
+func writable(find func() (string, error)) (string, error) {
+	path, err := find()
+	if err != nil {
+		return "", err
+	}
+	for dir := path; ; dir = filepath.Dir(dir) {
 		file, err := os.CreateTemp(dir, ".doctor-*")
-		if err == nil {
-			return errors.Join(file.Close(), os.Remove(file.Name()))
+		if errors.Is(err, fs.ErrNotExist) && filepath.Dir(dir) != dir {
+			continue
 		}
-		parent := filepath.Dir(dir)
-		if !errors.Is(err, os.ErrNotExist) || parent == dir {
-			return err
+		if err != nil {
+			return "", err
 		}
-		dir = parent
+		return path, errors.Join(file.Close(), os.Remove(file.Name()))
 	}
 }
 

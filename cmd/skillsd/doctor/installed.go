@@ -128,9 +128,10 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 // it cannot be read: the check of the installed skills reports that.
 func (o *Doctor) installed() (state string, lock *install.Lock) {
 	state, err := o.Process.StateDir()
-	if err == nil {
-		lock, err = install.ReadLock(install.LockFile(state))
+	if err != nil {
+		return state, &install.Lock{}
 	}
+	lock, err = install.ReadLock(install.LockFile(state))
 	if err != nil {
 		return state, &install.Lock{}
 	}

@@ -80,13 +80,15 @@ func (c *Command) locks(store *environment.Store) (locks []*environment.Lock, er
 // collect removes files that no configuration needs. A failure is only a note, because the command itself has
 // succeeded.
 func (c *Command) collect(ctx context.Context, store *environment.Store) {
+	const stay = "skillsd: note: earlier files stay: %v"
 	locks, err := c.locks(store)
-	var done environment.Collection
-	if err == nil {
-		done, err = store.Collect(ctx, locks...)
-	}
 	if err != nil {
-		c.Notef("skillsd: note: earlier files stay: %v", err)
+		c.Notef(stay, err)
+		return
+	}
+	done, err := store.Collect(ctx, locks...)
+	if err != nil {
+		c.Notef(stay, err)
 	}
 	c.noteInUse(done.InUse)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/environment"
 	"github.com/skillsd/skillsd/sandbox/environment/making"
 	"github.com/skillsd/skillsd/sandbox/environment/rootfs"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // RootOf converts a root file system on the command line to the form in the configuration: relative to the
@@ -32,7 +33,7 @@ func (c *Command) RootOf(spec string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if near, err := filepath.Rel(filepath.Dir(path), source.Dir); err == nil && filepath.IsLocal(near) {
+	if near, below := fsys.Below(filepath.Dir(path), source.Dir); below {
 		source.Dir = near
 	}
 	return source.String(), nil

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // maxSteps is the maximum of names and links in a path.
@@ -34,7 +36,7 @@ func (l *Lookup) of(path string) (who []string, closed bool, err error) {
 		if err != nil {
 			return nil, false, err
 		}
-		if rel, err := filepath.Rel(private, at); private == "" || err != nil || !filepath.IsLocal(rel) {
+		if _, below := fsys.Below(private, at); private == "" || !below {
 			private, who = "", append(who, l.at(info, len(rest) == 0)...)
 		}
 		if private == "" && info.IsDir() && !l.entered(info) {

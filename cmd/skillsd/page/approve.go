@@ -1,6 +1,8 @@
 package page
 
 import (
+	"cmp"
+	"context"
 	"crypto/subtle"
 	"errors"
 	"net/http"
@@ -49,21 +51,24 @@ func (p *Page) approve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no calls wait here", http.StatusNotFound)
 		return
 	}
-	call, err := p.Codes.Find(r.Context(), r.PathValue("code"), p.Now())
-	if err == nil && !v.sees(call.Principal) {
-		err = approval.ErrNoCall
-	}
-	if err == nil {
-		by := v.Name()
-		if by == "" {
-			by = p.User
-		}
-		err = p.Codes.Approve(r.Context(), call.Code, by+" on the page", p.Now())
-	}
-	if err != nil {
+	if err := p.approveCall(r.Context(), v, r.PathValue("code")); err != nil {
 		status, text := p.fault(r, err)
 		http.Error(w, text, status)
 		return
 	}
 	http.Redirect(w, r, "/approvals", http.StatusSeeOther)
+}
+
+// approveCall approves the call that waits under a code, if the viewer may see it.
+//
+// Errors: those of [approval.Codes].
+func (p *Page) approveCall(ctx context.Context, v viewer, code string) error {
+	call, err := p.Codes.Find(ctx, code, p.Now())
+	if err != nil {
+		return err
+	}
+	if !v.sees(call.Principal) {
+		return approval.ErrNoCall
+	}
+	return p.Codes.Approve(ctx, call.Code, cmp.Or(v.Name(), p.User)+" on the page", p.Now())
 }

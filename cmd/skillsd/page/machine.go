@@ -222,22 +222,9 @@ type Health struct {
 func (p *Page) health(r *http.Request) (any, error) {
 	out := &Health{At: p.Now(), Checks: []doctor.Check{}, Limits: []config.Row{}}
 	operator := viewerOf(r.Context()).operator
-	var err error
 	if operator {
-		out.At, err = p.ask(r.Context(), &out.Checks, "doctor", "--json")
-		if err == nil {
-			_, err = p.ask(r.Context(), &out.Limits, "config", "show", "--json")
-		}
-		if err == nil && p.Members != nil {
-			// A cluster that does not answer is reported as a row.
-			members, failed := p.Members(r.Context())
-			if failed != nil {
-				out.Checks = append(out.Checks,
-					doctor.Check{Verdict: doctor.Fail, Area: "cluster", Fact: failed.Error()})
-			} else if out.Cluster = members; members.Pool != "" { // scripts run on workers
-				out.Checks = slices.DeleteFunc(out.Checks,
-					func(c doctor.Check) bool { return c.Area == "sandbox" })
-			}
+		if err := p.checkHealth(r.Context(), out); err != nil {
+			return out, err
 		}
 	}
 	var unread error
@@ -253,8 +240,33 @@ func (p *Page) health(r *http.Request) (any, error) {
 	slices.SortStableFunc(out.Checks,
 		func(a, b doctor.Check) int { return rank[a.Verdict] - rank[b.Verdict] })
 	out.Checks, out.Paging = pageOf(r.URL.Query(), out.Checks, maxRows)
-	if err == nil {
-		out.Server, err = p.live(r.Context())
-	}
+	var err error
+	out.Server, err = p.live(r.Context())
 	return out, cmp.Or(err, unread)
+}
+
+// checkHealth adds the parts for operators: doctor's checks, the limits of runs and the members of the
+// cluster.
+func (p *Page) checkHealth(ctx context.Context, out *Health) (err error) {
+	out.At, err = p.ask(ctx, &out.Checks, "doctor", "--json")
+	if err != nil {
+		return err
+	}
+	if _, err := p.ask(ctx, &out.Limits, "config", "show", "--json"); err != nil {
+		return err
+	}
+	if p.Members == nil {
+		return nil
+	}
+	members, err := p.Members(ctx)
+	if err != nil { // a row as well
+		out.Checks = append(out.Checks,
+			doctor.Check{Verdict: doctor.Fail, Area: "cluster", Fact: err.Error()})
+		return nil
+	}
+	out.Cluster = members
+	if members.Pool != "" { // scripts run on workers
+		out.Checks = slices.DeleteFunc(out.Checks, func(c doctor.Check) bool { return c.Area == "sandbox" })
+	}
+	return nil
 }

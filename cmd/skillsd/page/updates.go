@@ -30,10 +30,7 @@ type updates struct {
 func (p *Page) Look(ctx context.Context) {
 	found := &Updates{At: p.Now(), Rows: []report.Update{}}
 	var rows []report.Update
-	text, err := p.Printed(ctx, "update", "--preview", "--json")
-	if err == nil {
-		err = json.Unmarshal(text, &rows)
-	}
+	err := p.read(ctx, &rows, "update", "--preview", "--json")
 	if ctx.Err() != nil {
 		return
 	}
@@ -48,6 +45,15 @@ func (p *Page) Look(ctx context.Context) {
 	p.updates.mu.Lock()
 	defer p.updates.mu.Unlock()
 	p.updates.last = found
+}
+
+// read decodes what a command of skillsd prints.
+func (p *Page) read(ctx context.Context, rows any, words ...string) error {
+	text, err := p.Printed(ctx, words...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, rows)
 }
 
 // known returns the result of the last check, nil without one.

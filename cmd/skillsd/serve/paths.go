@@ -183,7 +183,7 @@ func (o *Options) programs() (paths []string) {
 		paths = append(paths, dir)
 		for _, name := range append(names, detect.Names()...) {
 			program := filepath.Join(dir, name)
-			if _, err := os.Lstat(program); err == nil && filepath.IsAbs(dir) {
+			if filepath.IsAbs(dir) && fsys.Exists(program) {
 				paths = append(paths, program)
 			}
 		}
@@ -313,9 +313,9 @@ func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, others [
 		if !holds(dir, info, root.Dir) {
 			continue
 		}
-		rel, err := filepath.Rel(dir, config.Resolved(root.Dir))
+		rel, isBelow := fsys.Below(dir, config.Resolved(root.Dir))
 		switch {
-		case err != nil || !filepath.IsLocal(rel): // the workspace contains it under another name
+		case !isBelow: // the workspace contains it under another name
 			return nil, &servedError{errHoldsSkills, root.Dir}
 		case root.FS != nil:
 			return nil, &servedError{errArchive, root.Dir}
@@ -325,8 +325,8 @@ func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, others [
 		below = append(below, filepath.ToSlash(rel))
 	}
 	for _, other := range others {
-		rel, err := filepath.Rel(dir, config.Resolved(other))
-		if err == nil && rel != "." && filepath.IsLocal(rel) && config.IsDir(other) {
+		rel, isBelow := fsys.Below(dir, config.Resolved(other))
+		if isBelow && rel != "." && config.IsDir(other) {
 			below = append(below, filepath.ToSlash(rel))
 		}
 	}
@@ -348,7 +348,7 @@ func linkBelow(dir, path string) bool {
 		if err != nil {
 			continue
 		}
-		if rel, err := filepath.Rel(dir, at); err == nil && filepath.IsLocal(rel) {
+		if _, isBelow := fsys.Below(dir, at); isBelow {
 			return true
 		}
 		at = filepath.Dir(at)

@@ -129,6 +129,17 @@ func (p *Plan) allowed(ctx context.Context) (all []allowed, err error) {
 	return all, nil
 }
 
+// prepareScript stores the tree of an allowed script, and finds its interpreter. The interpreter of an
+// environment is found when the environment is checked.
+func (p *Plan) prepareScript(ctx context.Context, a allowed) error {
+	_, err := a.skill.Stage(ctx, p.trees)
+	if err != nil || a.Environment != "" {
+		return err
+	}
+	_, err = p.Detection.interpreters.Load().Find(ctx, string(a.file.Program().Runtime))
+	return err
+}
+
 // prepare does work that the first runs of a worker would otherwise wait for: it installs missing allowed
 // skills that were published in the cluster, stores trees, and finds interpreters. Failures are logged.
 //
@@ -169,10 +180,7 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 		if a.file == nil || a.file.Program() == nil {
 			continue // the start of the sessions reports it
 		}
-		_, err := a.skill.Stage(ctx, p.trees)
-		if err == nil && a.Environment == "" {
-			_, err = p.Detection.interpreters.Load().Find(ctx, string(a.file.Program().Runtime))
-		}
+		err := p.prepareScript(ctx, a)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -188,13 +188,9 @@ func Shown(
 	ctx context.Context, records provenance.Reader, query provenance.Query, state string,
 ) iter.Seq2[*report.Shown, error] {
 	return func(yield func(*report.Shown, error) bool) {
-		var stored *store.Store
-		// Opening a store would create it, but reading a session must not.
-		if _, err := os.Stat(config.TreesDir(state)); state != "" && err == nil {
-			stored, err = store.Open(state)
-			if err == nil {
-				defer stored.Close()
-			}
+		stored := storedTrees(state)
+		if stored != nil {
+			defer stored.Close()
 		}
 		tree := func(ctx context.Context, d digest.Digest) (report.TreeFile, error) {
 			if stored == nil {
@@ -208,6 +204,19 @@ func Shown(
 		}
 		report.Replay(ctx, records, query, tree)(yield)
 	}
+}
+
+// storedTrees opens the store of trees in a state directory, or returns nil. Opening a store would create it,
+// but reading a session must not.
+func storedTrees(state string) *store.Store {
+	if state == "" || !fsys.Exists(config.TreesDir(state)) {
+		return nil
+	}
+	stored, err := store.Open(state)
+	if err != nil {
+		return nil
+	}
+	return stored
 }
 
 // Replay prints, in order, what the model was shown.
@@ -271,10 +280,13 @@ func WriteEval(
 		eval.ID, _ = strconv.Atoi(number)
 		name := filepath.Join(above, "eval_metadata.json")
 		text, err := fsys.ReadFile(name, maxEval, nil)
-		if err == nil {
-			err = json.Unmarshal(text, &eval)
+		if errors.Is(err, fs.ErrNotExist) {
+			break
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
+			return exit.Errorf(exit.Failure, "correct or remove it", "read %s: %w", name, err)
+		}
+		if err := json.Unmarshal(text, &eval); err != nil {
 			return exit.Errorf(exit.Failure, "correct or remove it", "read %s: %w", name, err)
 		}
 		break

@@ -106,10 +106,11 @@ func (c *Codes) Offer(
 			*known = w
 		}
 	})
-	if err == nil && code != "" { // it is to be found as long as the call waits
-		err = c.cells.Change(ctx, "code "+code, 2*CodeLife, func([]byte) []byte { return []byte(call) })
+	if err != nil {
+		return code, unknown(err)
 	}
-	if err != nil || code != "" {
+	if code != "" { // it is to be found as long as the call waits
+		err := c.cells.Change(ctx, "code "+code, 2*CodeLife, func([]byte) []byte { return []byte(call) })
 		return code, unknown(err)
 	}
 	if !c.mayOffer(w.Principal, now) {

@@ -163,14 +163,14 @@ func awaitSent() (all []int, err error) {
 	var b [2]byte
 	oob := make([]byte, unix.CmsgSpace(MaxSent*4))
 	n, oobn, flags, _, err := unix.Recvmsg(ControlFD, b[:], oob, unix.MSG_CMSG_CLOEXEC)
-	if err == nil && n == 0 {
-		unix.Exit(0) // the parent is gone, so no command will come
-	}
-	if err == nil && (n != len(b) || b[0] != MsgSpec || flags&unix.MSG_CTRUNC != 0) {
-		err = unix.EBADMSG
-	}
 	if err != nil {
 		return nil, step("wait for the spec", err)
+	}
+	if n == 0 {
+		unix.Exit(0) // the parent is gone, so no command will come
+	}
+	if n != len(b) || b[0] != MsgSpec || flags&unix.MSG_CTRUNC != 0 {
+		return nil, step("wait for the spec", unix.EBADMSG)
 	}
 	controls, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil {

@@ -21,10 +21,11 @@ func listenForProxy() (int, error) {
 		return -1, err
 	}
 	err = unix.Bind(fd, &unix.SockaddrInet4{Port: proxyPort, Addr: [4]byte{127, 0, 0, 1}})
-	if err == nil {
-		err = unix.Listen(fd, proxyBacklog)
-	}
 	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	if err := unix.Listen(fd, proxyBacklog); err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}

@@ -328,11 +328,11 @@ func (h *helper) awaitGo() error {
 	var b [2]byte
 	oob := make([]byte, unix.CmsgSpace(maxDoors*4))
 	n, oobn, flags, _, err := unix.Recvmsg(ControlFD, b[:], oob, unix.MSG_CMSG_CLOEXEC)
-	if err == nil && (n != len(b) || b[0] != MsgGo || flags&unix.MSG_CTRUNC != 0) {
-		err = unix.EPIPE
-	}
 	if err != nil {
 		return step("wait for the limits", err)
+	}
+	if n != len(b) || b[0] != MsgGo || flags&unix.MSG_CTRUNC != 0 {
+		return step("wait for the limits", unix.EPIPE)
 	}
 	return step(EnterStep, enterGroups(oob[:oobn], int(b[1])))
 }

@@ -82,6 +82,25 @@ func regular(name string, file *os.File, err error) (*os.File, fs.FileInfo, erro
 	return file, info, nil
 }
 
+// Exists reports whether a name exists, even one of a link that leads nowhere. A name that cannot be looked
+// up does not exist.
+func Exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
+// ExistsIn is Exists for a name below root.
+func ExistsIn(root *os.Root, name string) bool {
+	_, err := root.Lstat(name)
+	return err == nil
+}
+
+// Below returns the relative path from dir to path, and whether path is dir or below it. No link is resolved.
+func Below(dir, path string) (rel string, below bool) {
+	rel, err := filepath.Rel(dir, path)
+	return rel, err == nil && filepath.IsLocal(rel)
+}
+
 // ReadAll reads r to its end. It fails if there are more than limit bytes.
 //
 // Errors: errors of r; *TooLongError.

@@ -199,3 +199,38 @@ func TestSyncDir(t *testing.T) {
 		t.Errorf("SyncDir of nothing: %v, want fs.ErrNotExist", err)
 	}
 }
+
+func TestExists(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "file"), "")
+	if err := os.Symlink("nowhere", filepath.Join(dir, "link")); err != nil {
+		t.Skip("missing capability: symbolic links")
+	}
+	root := openRoot(t, dir)
+	for name, want := range map[string]bool{"file": true, "link": true, "none": false, "file/below": false} {
+		if got := fsys.Exists(filepath.Join(dir, name)); got != want {
+			t.Errorf("Exists(%s) is %v", name, got)
+		}
+		if got := fsys.ExistsIn(root, name); got != want {
+			t.Errorf("ExistsIn(%s) is %v", name, got)
+		}
+	}
+}
+
+func TestBelow(t *testing.T) {
+	for _, c := range []struct {
+		dir, path, rel string
+		below          bool
+	}{
+		{"/a", "/a", ".", true},
+		{"/a", "/a/b/c", "b/c", true},
+		{"/a", "/ab", "../ab", false},
+		{"/a/b", "/a", "..", false},
+		{"/a", "b", "", false},
+	} {
+		rel, below := fsys.Below(filepath.FromSlash(c.dir), filepath.FromSlash(c.path))
+		if below != c.below || below && filepath.ToSlash(rel) != c.rel {
+			t.Errorf("Below(%s, %s) is %q, %v", c.dir, c.path, rel, below)
+		}
+	}
+}

@@ -31,9 +31,11 @@ func OpenArchive(ctx context.Context, o *config.Cluster, logger *slog.Logger) (*
 	}
 	a := &Archive{conn: conn}
 	a.Store, err = jetstream.Open(ctx, conn, options(o))
-	if err == nil {
-		a.cells, err = jetstream.OpenCells(ctx, conn, options(o))
+	if err != nil {
+		conn.Close()
+		return nil, unusable(err)
 	}
+	a.cells, err = jetstream.OpenCells(ctx, conn, options(o))
 	if err != nil {
 		conn.Close()
 		return nil, unusable(err)
