@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -184,6 +185,11 @@ func (s *session) writeOriginal(dir *os.Root, content io.Reader, suffix string) 
 	size, err := io.Copy(io.MultiWriter(f, sum.Hash()), content)
 	err = errors.Join(err, f.Close())
 	if err != nil {
+		return "", errors.Join(err, dir.Remove(temp))
+	}
+	// The times that the system sets have steps of milliseconds: files of two runs could have the same.
+	now := time.Now()
+	if err := dir.Chtimes(temp, now, now); err != nil {
 		return "", errors.Join(err, dir.Remove(temp))
 	}
 	name := originalName(sum.Digest()) + suffix
