@@ -99,6 +99,7 @@ func (b *toolBench) unknownFields() {
 
 func (b *toolBench) timeouts() {
 	b.needSandbox()
+	b.write("demo/scripts/ok.sh", "#!/bin/bash\nsleep 60\n")
 	for _, bad := range []any{0, -1, 1.5, "NaN", true} {
 		b.refused(b.run(map[string]any{"timeoutMs": bad}), "invalid")
 	}
