@@ -39,6 +39,9 @@ type setupOptions struct {
 	Write    bool
 	Remove   bool
 	Settled  bool // the user was asked about the tools of the client
+
+	permitted   bool // run changed the client's permissions
+	keepPermits bool // run leaves the client's permissions where it removes the entry
 }
 
 func newSetupCmd(a *app) *cobra.Command {
@@ -209,10 +212,10 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 		return nil
 	case o.Remove:
 		err := setup.Remove(ctx)
-		if o.client.Project && err == nil {
-			err = setup.ForbidTools(ctx)
+		if err != nil || !o.client.Project || o.keepPermits {
+			return err
 		}
-		return err
+		return setup.ForbidTools(ctx)
 	}
 	if err := setup.Print(); err != nil {
 		return err
@@ -269,7 +272,16 @@ func (o *setupOptions) permit(ctx context.Context, setup *clients.Setup) error {
 	if !o.Permit {
 		return nil
 	}
-	return setup.PermitTools(ctx)
+	var err error
+	o.permitted, err = setup.PermitTools(ctx)
+	if err != nil {
+		return err
+	}
+	if rules, path := setup.DeniedTools(ctx); len(rules) > 0 {
+		o.app.say("warning", fmt.Sprintf("%s refuses tools of skillsd, since permissions.deny in %s has %s; "+
+			"remove it there to use skills", o.client.Title, path, strings.Join(rules, ", ")))
+	}
+	return nil
 }
 
 // entry returns the entry that the flags describe.

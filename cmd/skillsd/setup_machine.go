@@ -275,7 +275,8 @@ func (s *machineSetup) connect(ctx context.Context, client *clients.Client, serv
 	if err := opts.run(ctx, serveArgs); err != nil {
 		return err
 	}
-	return s.record.Connected(adopt.Connection{Client: client.Name, Entry: opts.Name})
+	return s.record.Connected(adopt.Connection{Client: client.Name, Entry: opts.Name,
+		Permitted: opts.permitted})
 }
 
 // adopt moves the skills of the clients into the state directory and installs them from there. A skill that
@@ -477,7 +478,8 @@ func (s *machineSetup) undo(ctx context.Context) error {
 		if client == nil {
 			continue
 		}
-		opts := &setupOptions{app: a, client: client, Name: connection.Entry, Remove: true}
+		opts := &setupOptions{app: a, client: client, Name: connection.Entry, Remove: true,
+			keepPermits: !connection.Permitted}
 		if err := opts.run(ctx, nil); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", client.Title, err))
 			continue

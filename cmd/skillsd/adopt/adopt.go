@@ -106,6 +106,10 @@ type Move struct {
 type Connection struct {
 	Client string `json:"client"`
 	Entry  string `json:"entry"` // its name there
+
+	// Permitted reports whether the setup let the client call the tools without asking. The user may have done
+	// it before, and undoing the setup then leaves it.
+	Permitted bool `json:"permitted,omitempty"`
 }
 
 // Record is what a setup did: the clients that it connected, and the directories that it moved.
@@ -158,12 +162,18 @@ func (r *Record) Save() error {
 	return fsys.WriteFile(File(r.state), append(data, '\n'), 0o600)
 }
 
-// Connected adds a connection to the record.
+// Connected adds a connection to the record. An earlier setup may have permitted the tools of the same entry.
 func (r *Record) Connected(c Connection) error {
-	if slices.Contains(r.Clients, c) {
+	same := func(other Connection) bool { return other.Client == c.Client && other.Entry == c.Entry }
+	at := slices.IndexFunc(r.Clients, same)
+	switch {
+	case at < 0:
+		r.Clients = append(r.Clients, c)
+	case c.Permitted && !r.Clients[at].Permitted:
+		r.Clients[at].Permitted = true
+	default:
 		return nil
 	}
-	r.Clients = append(r.Clients, c)
 	return r.Save()
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,24 +37,48 @@ func (s *Setup) settingsFile() *Setup {
 }
 
 // PermitTools allows Claude Code to call the server's tools without asking, by adding them to
-// permissions.allow of the user's settings. It does nothing if they are there already.
+// permissions.allow of the user's settings. It reports whether it changed the settings; it does not if the
+// tools are there already.
 //
 // Errors: as [Setup.Write].
-func (s *Setup) PermitTools(ctx context.Context) error {
+func (s *Setup) PermitTools(ctx context.Context) (changed bool, err error) {
 	settings := s.settingsFile()
 	f, unlock, err := settings.open(ctx, true)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer unlock()
 	text, err := putPermissions(f.text, s.Entry.permissions())
 	if err != nil {
-		return settings.unreadable(f, err)
+		return false, settings.unreadable(f, err)
 	}
 	if bytes.Equal(text, f.text) {
-		return nil
+		return false, nil
 	}
-	return settings.replace(f, text)
+	err = settings.replace(f, text)
+	return err == nil, err
+}
+
+// DeniedTools returns the rules in permissions.deny of the user's settings that keep Claude Code from calling
+// a tool of the server, and the file of the settings. Such a rule is stronger than any permission.
+func (s *Setup) DeniedTools(ctx context.Context) (rules []string, path string) {
+	f, unlock, err := s.settingsFile().open(ctx, false)
+	if err != nil {
+		return nil, ""
+	}
+	defer unlock()
+	file, err := hujson.Parse(bytes.Clone(f.text))
+	if err != nil {
+		return nil, ""
+	}
+	denied, _, _ := listed(&file, "deny")
+	server := "mcp__" + s.Entry.Name
+	for _, rule := range denied {
+		if rule == server || rule == server+"__*" || slices.Contains(s.Entry.permissions(), rule) {
+			rules = append(rules, rule)
+		}
+	}
+	return rules, f.path
 }
 
 // PermitsTools reports whether the user's settings allow Claude Code to call the server's tools without
@@ -94,15 +117,16 @@ func (s *Setup) ForbidTools(ctx context.Context) error {
 	return settings.replace(f, settings.asBefore(f, text))
 }
 
-// permitted returns the names in permissions.allow of a file. ok is false without such a list.
-func permitted(file *hujson.Value) (names []string, ok bool, err error) {
-	list := file.Find("/permissions/allow")
+// listed returns the names in a list of the permissions of a file, such as allow. ok is false without such a
+// list.
+func listed(file *hujson.Value, key string) (names []string, ok bool, err error) {
+	list := file.Find("/permissions/" + key)
 	if list == nil {
 		return nil, false, nil
 	}
 	array, ok := list.Value.(*hujson.Array)
 	if !ok {
-		return nil, false, errors.New("permissions.allow is not a list")
+		return nil, false, fmt.Errorf("permissions.%s is not a list", key)
 	}
 	for _, element := range array.Elements {
 		text, _ := element.Value.(hujson.Literal)
@@ -120,7 +144,7 @@ func putPermissions(text []byte, names []string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	there, ok, err := permitted(&file)
+	there, ok, err := listed(&file, "allow")
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +176,7 @@ func takePermissions(text []byte, names []string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	there, _, err := permitted(&file)
+	there, _, err := listed(&file, "allow")
 	if err != nil {
 		return nil, err
 	}

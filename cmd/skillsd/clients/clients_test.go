@@ -518,8 +518,8 @@ func TestPermitTools(t *testing.T) {
 		if setup.PermitsTools(t.Context()) {
 			t.Errorf("%q permits the tools", text)
 		}
-		if err := setup.PermitTools(t.Context()); err != nil {
-			t.Fatalf("%q: %v", text, err)
+		if changed, err := setup.PermitTools(t.Context()); err != nil || !changed {
+			t.Fatalf("%q: %v, %v", text, changed, err)
 		}
 		written := read(t, path)
 		for _, tool := range []string{"load_skill", "read_skill_resource", "search_skills", "run_skill_script"} {
@@ -527,8 +527,9 @@ func TestPermitTools(t *testing.T) {
 				t.Errorf("%q became %q", text, written)
 			}
 		}
-		if err := setup.PermitTools(t.Context()); err != nil || read(t, path) != written || !setup.PermitsTools(t.Context()) {
-			t.Errorf("the second time %q became %q, %v", written, read(t, path), err)
+		if changed, err := setup.PermitTools(t.Context()); err != nil || changed || read(t, path) != written ||
+			!setup.PermitsTools(t.Context()) {
+			t.Errorf("the second time %q became %q, %v, %v", written, read(t, path), changed, err)
 		}
 		if err := setup.ForbidTools(t.Context()); err != nil {
 			t.Errorf("%q: %v", written, err)
@@ -543,7 +544,7 @@ func TestPermitTools(t *testing.T) {
 		path := filepath.Join(home, ".claude", "settings.json")
 		write(t, path, text)
 		setup, _ := newSetup(claude(), stdio, home)
-		if err := setup.PermitTools(t.Context()); err == nil || read(t, path) != text {
+		if _, err := setup.PermitTools(t.Context()); err == nil || read(t, path) != text {
 			t.Errorf("%q became %q, %v", text, read(t, path), err)
 		}
 	}
