@@ -22,6 +22,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
 )
@@ -108,17 +109,17 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 // askWords are the answers about how often the user is asked.
 var askWords = []string{string(policy.AskAlways), string(policy.AskSession), string(policy.AskNever)}
 
-// tampered returns the function that reports whether the files of a skill are not those that were installed.
-func (a *app) tampered() (func(ctx context.Context, sk *skills.Skill) bool, error) {
+// installed returns the installed skills. Without a state directory nothing is installed.
+func (a *app) installed() (install.Installed, error) {
 	state, err := a.StateDir()
-	if err != nil { // without a state directory nothing is installed
-		return func(context.Context, *skills.Skill) bool { return false }, nil
+	if err != nil {
+		return install.Installed{}, nil
 	}
 	lock, err := a.readLock()
 	if err != nil {
-		return nil, installing.Failure(err)
+		return install.Installed{}, installing.Failure(err)
 	}
-	return func(ctx context.Context, sk *skills.Skill) bool { return lock.Tampered(ctx, sk, state) }, nil
+	return lock.In(state), nil
 }
 
 // decide asks whether the script may run, and in the same question how often to ask before it runs. It
@@ -226,11 +227,11 @@ func (o *allowOptions) skillOf(
 		return nil, exit.Errorf(exit.Failure, "skillsd allow "+serve.ShellName(own), "%s cannot run: %s",
 			serve.ScriptName(entry), report.Printable(serve.OfNested(nested)))
 	}
-	tampered, err := o.app.tampered()
+	installed, err := o.app.installed()
 	if err != nil {
 		return nil, err
 	}
-	if tampered(ctx, sk) {
+	if installed.Tampered(ctx, sk) {
 		return nil, exit.Errorf(exit.Failure, serve.TamperedHint, "no script of %s can be allowed: %s",
 			report.Printable(sk.Path), serve.TamperedText)
 	}
@@ -463,7 +464,7 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 	if err != nil {
 		return err
 	}
-	tampered, err := o.app.tampered()
+	installed, err := o.app.installed()
 	if err != nil {
 		return err
 	}
@@ -474,7 +475,7 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 		if err != nil {
 			return err
 		}
-		row := serve.AllowState(ctx, snapshot, entry, tampered)
+		row := serve.AllowState(ctx, snapshot, entry, installed)
 		if row.State == serve.StateAllowed && verdicts.Unreleased(entry) {
 			row.State, row.Detail, row.Hint = serve.StateUnreleased, serve.Unreleased(entry),
 				serve.HintUnreleased

@@ -34,11 +34,12 @@ func (a *app) markInstalled(
 
 // offOr returns the error for a missing skill: that it is installed but not served, or other.
 func (a *app) offOr(name string, other error) error {
+	state, errState := a.StateDir()
 	lock, err := a.readLock()
-	if err != nil {
+	if err != nil || errState != nil {
 		return other
 	}
-	if e := lock.Find(name); e != nil && !e.Served() {
+	if e := lock.Find(name); e != nil && (!e.Served() || lock.In(state).Missing(name)) {
 		state, reason := installing.NotServed(e)
 		return exit.Errorf(exit.Failure, report.Printable(reason),
 			"%s is installed and %s (from %s)", name, report.StateWord(state),

@@ -95,7 +95,8 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 	}
 	// --no-default-roots excludes installed skills, including disabled ones.
 	if !o.Reader.Roots.NoDefaults {
-		rows = installing.WithInstalled(rows, lock)
+		state, _ := o.app.StateDir() // without one the lock file is empty
+		rows = installing.WithInstalled(rows, lock, state)
 	}
 	for i := range rows {
 		for n, reason := range rows[i].Reasons {

@@ -262,18 +262,40 @@ func (l *Lock) Holding(path string) (e *Entry, inside string) {
 // IsRoot reports whether a directory holds the skills that are installed in a state directory, or lies below
 // one that does.
 func IsRoot(state, dir string) bool {
-	below, err := filepath.Rel(filepath.Dir(RootDir(state, 0)), dir)
-	return err == nil && filepath.IsLocal(below)
+	_, below := fsys.Below(filepath.Dir(RootDir(state, 0)), dir)
+	return below
 }
 
-// Tampered reports whether the files of a skill that is installed in a state directory, or of a skill that
-// lies in one, differ from the lock file. It is false for skills of other roots, and for one that cannot be
-// read.
-func (l *Lock) Tampered(ctx context.Context, sk *skills.Skill, state string) bool {
-	if sk.Root.FS != nil || !IsRoot(state, sk.Root.Dir) {
+// Installed is a lock file with the state directory in which its skills are installed. The zero value has
+// none.
+type Installed struct {
+	lock  *Lock
+	state string
+}
+
+// In returns the skills of a lock file in a state directory.
+func (l *Lock) In(state string) Installed { return Installed{l, state} }
+
+// Missing reports whether the installed skill that a path of the catalogue lies in should be served, but its
+// directory does not exist.
+func (i Installed) Missing(path string) bool {
+	if i.lock == nil {
 		return false
 	}
-	e, inside := l.Holding(sk.Path)
+	e, _ := i.lock.Holding(path)
+	if e == nil || !e.Served() {
+		return false
+	}
+	return !fsys.Exists(filepath.Join(RootDir(i.state, e.Tier), filepath.FromSlash(e.Name)))
+}
+
+// Tampered reports whether the files of an installed skill, or of a skill that lies in one, differ from the
+// lock file. It is false for skills of other roots, and for one that cannot be read.
+func (i Installed) Tampered(ctx context.Context, sk *skills.Skill) bool {
+	if i.lock == nil || sk.Root.FS != nil || !IsRoot(i.state, sk.Root.Dir) {
+		return false
+	}
+	e, inside := i.lock.Holding(sk.Path)
 	if e == nil {
 		return false
 	}

@@ -107,8 +107,8 @@ type Connection struct {
 	Client string `json:"client"`
 	Entry  string `json:"entry"` // its name there
 
-	// Permitted reports whether the setup let the client call the tools without asking. The user may have done
-	// it before, and undoing the setup then leaves it.
+	// Permitted reports whether the setup let the client call the tools without asking. The user may have
+	// done it before, and undoing the setup then leaves it.
 	Permitted bool `json:"permitted,omitempty"`
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
-	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/source/signed"
@@ -136,12 +135,6 @@ func (o *Doctor) installed() (state string, lock *install.Lock) {
 		return state, &install.Lock{}
 	}
 	return state, lock
-}
-
-// tampered returns the function that reports whether the files of a skill are not those that were installed.
-func (o *Doctor) tampered() func(ctx context.Context, sk *skills.Skill) bool {
-	state, lock := o.installed()
-	return func(ctx context.Context, sk *skills.Skill) bool { return lock.Tampered(ctx, sk, state) }
 }
 
 // checkVerifier reports whether the identities of trusted signers can be verified.

@@ -32,11 +32,11 @@ func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills
 		return err
 	}
 	looker := &environments.Looker{Process: o.Process, Sandbox: o.Serve.Sandbox}
-	tampered := o.tampered()
+	state, lock := o.installed()
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "SCRIPT\tRUNS WITH\tVERSION\tENVIRONMENT\tSTATE\n")
 	for _, entry := range entries {
-		allowed := serve.AllowState(ctx, snapshot, entry, tampered)
+		allowed := serve.AllowState(ctx, snapshot, entry, lock.In(state))
 		with, version, state := string(allowed.Runtime), "", "ready"
 		in, err := looker.Interpreter(ctx, entry, allowed.Runtime)
 		if in != nil {

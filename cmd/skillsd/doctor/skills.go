@@ -162,10 +162,11 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, verdicts *serve.Judge) []Check {
 	looker := &environments.Looker{Process: o.Process, Sandbox: o.Serve.Sandbox}
 	unmade, _ := o.unmade(ctx) // the checks of environments report the error
-	tampered := o.tampered()
+	state, lock := o.installed()
 	var checks []Check
 	for _, entry := range verdicts.Allow.Entries() {
-		a := &allowedCheck{doctor: o, entry: entry, state: serve.AllowState(ctx, snapshot, entry, tampered)}
+		a := &allowedCheck{doctor: o, entry: entry,
+			state: serve.AllowState(ctx, snapshot, entry, lock.In(state))}
 		a.problem, a.hint = a.state.Detail, a.state.Hint
 		switch a.state.State {
 		case serve.StateMissing:

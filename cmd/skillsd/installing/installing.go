@@ -61,9 +61,13 @@ func Failure(err error) error {
 	return fail
 }
 
-// NotServed returns the state of an installed skill that is not served, and the reason or the remedy.
+// NotServed returns the state of an installed skill that is not served, and the reason or the remedy. If the
+// entry is served, its files are missing.
 func NotServed(e *install.Entry) (state, reason string) {
 	switch {
+	case e.Served():
+		return string(skills.StateUnavailable),
+			"its files are missing: `skillsd sync` brings back what was installed"
 	case !e.Quarantined():
 		return string(skills.StateDisabled), "`skillsd enable " + report.ShellLine(e.Name) + "` serves it"
 	case e.Verdict == policy.Refuse:

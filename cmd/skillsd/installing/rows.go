@@ -26,7 +26,7 @@ func Mark(
 		case e == nil:
 			row.Reasons = append(row.Reasons, "is not in the lock file: see `skillsd doctor`")
 		case row.TreeDigest != "" && (inside == "" && e.Tree != row.TreeDigest ||
-			inside != "" && isTampered(ctx, snapshot.Skill(row.Path), lock, state)):
+			inside != "" && isTampered(ctx, snapshot.Skill(row.Path), lock.In(state))):
 			row.Reasons = append(row.Reasons, "was changed where it is installed, and not by an update: "+
 				"`skillsd sync` brings back what was installed")
 			fallthrough
@@ -43,14 +43,19 @@ func Mark(
 }
 
 // isTampered reports whether a skill, if it is served, is not what was installed.
-func isTampered(ctx context.Context, sk *skills.Skill, lock *install.Lock, state string) bool {
-	return sk != nil && lock.Tampered(ctx, sk, state)
+func isTampered(ctx context.Context, sk *skills.Skill, installed install.Installed) bool {
+	return sk != nil && installed.Tampered(ctx, sk)
 }
 
-// WithInstalled adds a row, from the lock file, for each installed skill that is not served.
-func WithInstalled(rows []report.SkillRow, lock *install.Lock) []report.SkillRow {
+// WithInstalled adds a row, from the lock file, for each skill installed in a state directory that is not
+// served.
+func WithInstalled(rows []report.SkillRow, lock *install.Lock, dir string) []report.SkillRow {
+	listed := map[string]bool{}
+	for i := range rows {
+		listed[rows[i].Path] = true
+	}
 	for _, e := range lock.Skills {
-		if e.Served() {
+		if e.Served() && (listed[e.Name] || !lock.In(dir).Missing(e.Name)) {
 			continue
 		}
 		state, reason := NotServed(e)

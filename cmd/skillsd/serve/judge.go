@@ -13,6 +13,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
 )
@@ -83,13 +84,12 @@ func ShellName(entry policy.Entry) string { return report.ShellLine(ScriptName(e
 const (
 	TamperedText = "files of its skill were changed where it is installed, and not by an update"
 	TamperedHint = "skillsd sync brings back what was installed"
+	missingText  = "its skill is installed, but the files are missing"
 )
 
-// AllowState reports whether an entry is still valid, and if not why, with a hint. tampered reports whether
-// the files of a skill are not those that were installed.
+// AllowState reports whether an entry is still valid, and if not why, with a hint.
 func AllowState(
-	ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry,
-	tampered func(ctx context.Context, sk *skills.Skill) bool,
+	ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry, installed install.Installed,
 ) AllowRow {
 	name := ShellName(entry)
 	row := AllowRow{Script: ScriptName(entry), State: StateMissing, Execution: entry.Execution,
@@ -106,6 +106,10 @@ func AllowState(
 				return row
 			}
 		}
+		if installed.Missing(entry.Skill) {
+			row.State, row.Detail, row.Hint = stateChanged, missingText, TamperedHint
+			return row
+		}
 		if suggestion := snapshot.NotFound(entry.Skill).Suggestion; suggestion != "" {
 			row.Hint = "did you mean " + suggestion + "? " + row.Hint
 		}
@@ -120,7 +124,7 @@ func AllowState(
 	r := index.Resource(entry.Path)
 	if r == nil || r.Program() == nil {
 		row.Detail = "the skill has no such script"
-		if tampered(ctx, sk) { // somebody removed it, and the entry is still right
+		if installed.Tampered(ctx, sk) { // somebody removed it, and the entry is still right
 			row.State, row.Detail, row.Hint = stateChanged, TamperedText, TamperedHint
 		}
 		return row
@@ -136,7 +140,7 @@ func AllowState(
 	case row.Runtime == "":
 		row.State, row.Detail, row.Hint, row.Changed = "unsupported", info.Problem,
 			HintRuntime(info.Problem), ""
-	case row.Changed != policy.Unchanged && tampered(ctx, sk):
+	case row.Changed != policy.Unchanged && installed.Tampered(ctx, sk):
 		row.State, row.Detail, row.Hint = stateChanged, TamperedText, TamperedHint
 	case row.Changed != policy.Unchanged:
 		row.State, row.Hint = stateChanged, "review the change, then run `skillsd allow "+name+"`"
@@ -179,10 +183,10 @@ func Looseness(entry policy.Entry) string {
 // pinWarner warns of allowed scripts that do not run because they have changed: at startup and when a skill
 // changes.
 type pinWarner struct {
-	serve    *Options
-	tampered func(ctx context.Context, sk *skills.Skill) bool
-	logger   *slog.Logger
-	warned   map[string]bool // scripts that had changed at the last comparison
+	serve     *Options
+	installed func() install.Installed
+	logger    *slog.Logger
+	warned    map[string]bool // scripts that had changed at the last comparison
 }
 
 // warn compares the entries with a snapshot. It must not be called concurrently.
@@ -194,8 +198,9 @@ func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
 	// Several pins of one script allow any of their contents.
 	holds, changed := map[string]bool{}, map[string]bool{}
 	rows := make([]AllowRow, len(list.Entries()))
+	installed := w.installed()
 	for i, entry := range list.Entries() {
-		rows[i] = AllowState(ctx, snapshot, entry, w.tampered)
+		rows[i] = AllowState(ctx, snapshot, entry, installed)
 		holds[rows[i].Script] = holds[rows[i].Script] || rows[i].State == StateAllowed
 	}
 	for i, entry := range list.Entries() {
@@ -209,8 +214,8 @@ func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
 		}
 		text, remedy := "an allowed script changed; it does not run until it is allowed again",
 			"skillsd allow "+ShellName(entry)
-		if row.Detail == TamperedText {
-			text, remedy = "an allowed script does not run: "+TamperedText, "skillsd sync"
+		if row.Hint == TamperedHint {
+			text, remedy = "an allowed script does not run: "+row.Detail, "skillsd sync"
 		}
 		w.logger.WarnContext(ctx, text, slog.String("skill", entry.Skill), slog.String("path", entry.Path),
 			slog.String("changed", string(row.Changed)), slog.String("remedy", remedy))

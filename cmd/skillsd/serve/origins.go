@@ -86,7 +86,10 @@ func (o *origins) current() *install.Lock {
 	return lock
 }
 
+// installed returns the installed skills as of now.
+func (o *origins) installed() install.Installed { return o.current().In(o.state) }
+
 // tampered reports whether the files of a skill on disk are not those that were installed.
 func (o *origins) tampered(ctx context.Context, sk *skills.Skill) bool {
-	return o.current().Tampered(ctx, sk, o.state)
+	return o.installed().Tampered(ctx, sk)
 }

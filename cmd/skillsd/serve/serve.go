@@ -272,7 +272,7 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 			}
 		}
 		installed := &origins{state: p.own[0].path, registry: registry}
-		pins := &pinWarner{serve: o, tampered: installed.tampered, logger: logger}
+		pins := &pinWarner{serve: o, installed: installed.installed, logger: logger}
 		pins.warn(ctx, registry.Snapshot())
 		// Leave the time for the client's first requests; the watch finds changes made meanwhile.
 		select {
