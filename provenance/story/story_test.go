@@ -31,7 +31,11 @@ func TestSummary(t *testing.T) {
 		{kind: provenance.KindSkillActivated, detail: "model-tool", row: `{"source":"model-tool"}`, want: "shown, model-tool"},
 		{kind: provenance.KindPolicyDenied, decision: `{"reasonCodes":["tool_not_allowed"],"skillsd":{"code":"tier_denied"}}`, want: "tier_denied"},
 		{kind: provenance.KindPolicyDenied, decision: `{"reasonCodes":["tool_not_allowed"]}`, want: "tool_not_allowed"},
-		{kind: provenance.KindSessionStarted, detail: "started", row: `{"cfcEnforcementMode":"observe"}`, want: "started (observe)"},
+		{kind: provenance.KindSessionStarted, detail: "started", row: `{"cfcEnforcementMode":"observe"}`, want: "mode observe, started"},
+		{kind: provenance.KindSessionStarted, detail: "mode observe", row: `{"cfcEnforcementMode":"observe"}`, want: "mode observe"},
+		{kind: provenance.KindSessionStarted, detail: "mode enforce-explicit, session of the client: \"x\"",
+			row: `{"cfcEnforcementMode":"enforce-explicit","server":{"version":"v1.2.3"}}`, want: `skillsd v1.2.3, session of the client: "x"`},
+		{kind: provenance.KindSessionResumed, detail: "mode enforce-explicit", row: `{"cfcEnforcementMode":"enforce-explicit"}`, want: "skillsd"},
 		{kind: provenance.KindSkillDiscovered, detail: strings.Repeat("é", 500), want: strings.Repeat("é", 200) + "…"},
 	} {
 		e := &provenance.Event{Kind: tc.kind, Detail: tc.detail, Row: json.RawMessage(tc.row), Decision: json.RawMessage(tc.decision)}

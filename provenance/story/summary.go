@@ -6,8 +6,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
+
+// usualMode is the mode of a server whose configuration names no other.
+const usualMode = "enforce-explicit"
 
 // Summary returns the outcome of a step in a few words, such as "exited 0", "error resource_not_found" or
 // "script_not_allowlisted". It contains no argument or output. The caller must escape unprintable characters.
@@ -23,8 +27,8 @@ func (s *Step) Summary() string {
 // outcome returns the outcome from the row of a step, or "" if Detail is enough.
 func (s *Step) outcome() string {
 	switch {
-	case s.Session != nil && s.Session.Mode != "" && !strings.Contains(s.Detail, s.Session.Mode):
-		return s.Detail + " (" + s.Session.Mode + ")"
+	case s.Session != nil && s.Session.Mode != "":
+		return startOutcome(s.Session, s.Detail)
 	case s.Action == Changed && (s.Want != "" || s.Got != ""):
 		return fmt.Sprintf("%s: %s -> %s", s.Detail, s.Want, s.Got)
 	case s.Action == Asked:
@@ -50,6 +54,20 @@ func (s *Step) outcome() string {
 		}
 	}
 	return ""
+}
+
+// startOutcome returns the outcome of the start of a session: the version of the server in place of the usual
+// mode, which is a word for authors of harnesses.
+func startOutcome(info *provenance.SessionInfo, detail string) string {
+	mode := "mode " + info.Mode
+	rest := strings.TrimPrefix(strings.TrimPrefix(detail, mode), ", ")
+	if info.Mode == usualMode {
+		mode = strings.TrimSpace("skillsd " + info.Server.Version)
+	}
+	if rest == "" {
+		return mode
+	}
+	return mode + ", " + rest
 }
 
 func readOutcome(row *cfharness.ResourceRead) string {
