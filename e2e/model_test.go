@@ -17,9 +17,8 @@ import (
 )
 
 // model stands in for a model behind the interfaces of Anthropic, OpenAI and Google: it plays turns, and
-// keeps
-// each request of a client. A turn is found by the ids of the results that a request brings, so that requests
-// that are repeated, or ask for a title, do not disturb it.
+// keeps each request of a client. A turn is found by the ids of the results that a request brings, so that
+// requests that are repeated, or ask for a title, do not disturb it.
 type model struct {
 	url   string
 	turns []turn

@@ -296,8 +296,7 @@ func eachClient(t *testing.T, test func(t *testing.T, name string, overHTTP bool
 }
 
 // TestClientsLoadReadRun lets each client load a skill, read a file, run a script, be refused another, and
-// ask
-// for a skill that is not there; one session has it all.
+// ask for a skill that is not there; one session has it all.
 func TestClientsLoadReadRun(t *testing.T) {
 	eachClient(t, func(t *testing.T, name string, overHTTP bool) {
 		o := runRealClient(t, name, overHTTP, clientRun{

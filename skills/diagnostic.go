@@ -129,8 +129,7 @@ const (
 	// CodeHooksIgnored: the frontmatter declares hooks; they never run.
 	CodeHooksIgnored Code = "hooks-ignored"
 	// CodeInjectionPhrase: a phrase known from prompt injections, or secrets of the user that are sent.
-	// Quoted,
-	// refused or in a lesson about attacks it is a fact.
+	// Quoted, refused or in a lesson about attacks it is a fact.
 	CodeInjectionPhrase Code = "injection-phrase"
 	// CodeAgentConfig: an instruction to change a file that configures an agent: CLAUDE.md, AGENTS.md,
 	// settings with hooks and permissions, MCP servers. A warning if a script writes it, or it is to happen

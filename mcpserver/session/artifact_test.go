@@ -9,8 +9,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// The parts of an artifact together are the whole, and no character of a text is
-// cut.
+// The parts of an artifact together are the whole, and no character of a text is cut.
 func FuzzPart(f *testing.F) {
 	for _, seed := range []string{"", "abc", "€uro €", "a\x00b", "\xff\xfe", "\xe2\x82", "ä\xe2\x82\xac\xf0\x9f\x98\x80.", strings.Repeat("é", 40)} {
 		f.Add([]byte(seed), uint8(5))

@@ -45,8 +45,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParse holds the reading of a message against encoding/json's, which is
-// mcp-go's.
+// FuzzParse holds the reading of a message against encoding/json's, which is mcp-go's.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		initialize, callLine("1", "a", ""), cancelLine(`"x"`), `{"jsonrpc":"2.0","ID":1,"method":"a"}`,

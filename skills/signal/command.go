@@ -106,9 +106,8 @@ func (s *Scanner) searchSplit(line []byte) {
 	}
 }
 
-// searchConfig searches a line for an order to change the configuration of an agent. In prose it is what
-// many skills are for; it is plain if it is meant to happen unseen or takes rights, or if a command writes
-// the
+// searchConfig searches a line for an order to change the configuration of an agent. In prose it is what many
+// skills are for; it is plain if it is meant to happen unseen or takes rights, or if a command writes the
 // configuration of all projects of the user.
 func (s *Scanner) searchConfig(line []byte, seen group) {
 	const near = 6 // lines
@@ -135,8 +134,7 @@ func (s *Scanner) searchConfig(line []byte, seen group) {
 }
 
 // stealthy matches what turns an order to change a configuration into an attack: that the user is not asked
-// or
-// told, or what takes the question away from later sessions.
+// or told, or what takes the question away from later sessions.
 var stealthy = pattern.New(`(?i)\b(?:silently|secretly|quietly)\b|\bwithout (?:asking|telling|informing|` +
 	`notifying|prompting|confirm\w*|` +
 	`mention\w*|the user)|\b(?:do not|don'?t|never|no need to) (?:ask|tell|mention|inform|notify|show|` +

@@ -156,8 +156,7 @@ func (c context) inOwnScript() bool {
 }
 
 // isHarmful reports whether an invisible character of a class can hide something. Glyphs that another
-// encoding
-// left, single marks of direction and a few zero-width characters hide nothing.
+// encoding left, single marks of direction and a few zero-width characters hide nothing.
 func (s *Scanner) isHarmful(class int, line []byte, at int) bool {
 	r, size := utf8.DecodeRune(line[at:])
 	rest := line[at+size:]

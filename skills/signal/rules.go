@@ -27,8 +27,7 @@ const (
 
 // anchors are the texts, in any case, at which a line is examined further. Lines are searched for two bytes
 // of each, at an offset where these are rare in prose and code. Texts of several lines have a common bit:
-// there
-// are few bits.
+// there are few bits.
 var anchors = [...]struct {
 	text   string
 	offset int // of the two bytes

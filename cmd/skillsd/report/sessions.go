@@ -275,8 +275,7 @@ func subjectOf(skill, path string) string {
 
 // eventDetails returns the lines below an event: the origin of a skill; or the inputs of a script, then its
 // digest, the evidence of the user's intent and the id of its output; or how the operator can change a
-// refusal. Each is truncated to the width of a
-// line; --json has all of it.
+// refusal. Each is truncated to the width of a line; --json has all of it.
 func eventDetails(s *story.Step, columns int) []string {
 	var given, id string
 	var facts []string
