@@ -109,8 +109,8 @@ func (f *Fault) Serve(ctx context.Context) {
 		if len(call.ID) == 0 || call.Method == "" {
 			continue // nothing to answer
 		}
-		mended := f.answer(&call, opening != nil)
-		if mended && f.start(ctx, opening, rest, chunks) {
+		again := f.answer(&call, opening != nil)
+		if again && f.start(ctx, opening, rest, chunks) {
 			return
 		}
 	}

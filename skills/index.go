@@ -132,29 +132,8 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 		in.hint, in.kept = kept, true
 	}
 	for _, file := range files {
-		if err := ctx.Err(); err != nil {
+		if err := in.addListed(ctx, file); err != nil {
 			return nil, err
-		}
-		if file.path == s.File {
-			x.Files = append(x.Files, store.File{Path: s.File, Size: s.Size, Digest: s.Digest})
-			x.marks = append(x.marks, s.mark)
-			if err := in.self(); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if file.err == nil && !in.reuse(file.path) {
-			file.err = in.add(file.path)
-		}
-		if errors.Is(file.err, ErrExhausted) {
-			return nil, file.err // temporary, but the index would lack the file for good
-		}
-		if file.err != nil {
-			if x.ignored == nil {
-				x.ignored = map[string]bool{}
-			}
-			x.ignored[file.path] = true
-			x.Diagnostics = append(x.Diagnostics, leftOut(file))
 		}
 	}
 	// SKILL.md is compared before and after, so that the index is of one version of the skill.
@@ -169,6 +148,36 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 		}
 	}
 	return x, nil
+}
+
+// addListed adds a listed file to the index, or the reason why it is left out.
+//
+// Errors: ErrExhausted; the error of ctx; those of the skill file.
+func (in *indexer) addListed(ctx context.Context, file candidate) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s, x := in.skill, in.index
+	if file.path == s.File {
+		x.Files = append(x.Files, store.File{Path: s.File, Size: s.Size, Digest: s.Digest})
+		x.marks = append(x.marks, s.mark)
+		return in.self()
+	}
+	if file.err == nil && !in.reuse(file.path) {
+		file.err = in.add(file.path)
+	}
+	if errors.Is(file.err, ErrExhausted) {
+		return file.err // temporary, but the index would lack the file for good
+	}
+	if file.err == nil {
+		return nil
+	}
+	if x.ignored == nil {
+		x.ignored = map[string]bool{}
+	}
+	x.ignored[file.path] = true
+	x.Diagnostics = append(x.Diagnostics, leftOut(file))
+	return nil
 }
 
 // Oversized reports whether the current files of the skill are too many or too large for the skills

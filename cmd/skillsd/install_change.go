@@ -423,23 +423,19 @@ func (o *updateOptions) run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	if len(o.Accept) > 0 && !o.Preview {
-		if err := o.app.byUser("--accept"); err != nil {
-			return err
-		}
-	}
 	access, err := o.app.access(&o.access)
 	if err != nil {
 		return err
 	}
-	if access.SignedBy != "" && !o.Preview {
-		err = o.app.byUser("--signed-by")
-	}
-	if err != nil {
-		return err
-	}
-	if o.moves.Prune && !o.Preview {
-		if err := o.app.byUser("--prune"); err != nil {
+	// An agent's shell may look, but these decide in place of the user.
+	for _, deciding := range []struct {
+		flag  string
+		given bool
+	}{{"--accept", len(o.Accept) > 0}, {"--signed-by", access.SignedBy != ""}, {"--prune", o.moves.Prune}} {
+		if !deciding.given || o.Preview {
+			continue
+		}
+		if err := o.app.byUser(deciding.flag); err != nil {
 			return err
 		}
 	}

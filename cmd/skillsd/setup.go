@@ -417,46 +417,54 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 		args = append([]string{"--workspace-from-client", "--workspace=:staged", "--release=observed"},
 			args...)
 	}
-	err := flags.ParseAll(args, func(flag *pflag.Flag, value string) error {
-		if flag.Name == "http" || flag.Name == "unix" {
-			return errors.New("the client starts a server of its own over stdio; " +
-				"for a running server give --http before --")
-		}
-		if err := flags.Set(flag.Name, value); err != nil {
-			return err
-		}
-		dir := regexp.MustCompile(`:(ro|staged|rw)$`).ReplaceAllString(value, "")
-		if flag.Name == "workspace" && o.Project == "" && dir != "" && !filepath.IsAbs(dir) {
-			return fmt.Errorf("--workspace %s would be the same directory in every project; use "+
-				"`skillsd setup %s "+
-				"--workspace` for the one in which the client works, or give a whole path", value,
-				o.client.Name)
-		}
-		value, err := o.absolute(flag.Name, value)
-		switch {
-		case err != nil:
-			return err
-		case flag.NoOptDefVal == "":
-			words = append(words, "--"+flag.Name, value)
-		case value == flag.NoOptDefVal:
-			words = append(words, "--"+flag.Name)
-		default:
-			words = append(words, "--"+flag.Name+"="+value)
-		}
-		return nil
-	})
-	if err == nil && flags.NArg() > 0 {
-		err = fmt.Errorf("unexpected %q", flags.Arg(0))
-	}
-	if err == nil {
-		_, err = serve.Allowlist()
-	}
-	if err != nil {
-		return nil, &exit.Error{Code: exit.Usage, Err: fmt.Errorf("flags of serve: %w", err),
+	wrong := func(err error) error {
+		return &exit.Error{Code: exit.Usage, Err: fmt.Errorf("flags of serve: %w", err),
 			Hint: "see `skillsd serve --help`; they come after --: " +
 				"skillsd setup " + o.client.Name + " -- --skills-root DIR"}
 	}
+	err := flags.ParseAll(args, func(flag *pflag.Flag, value string) error {
+		if err := flags.Set(flag.Name, value); err != nil {
+			return err
+		}
+		written, err := o.serveWords(flag, value)
+		words = append(words, written...)
+		return err
+	})
+	if err != nil {
+		return nil, wrong(err)
+	}
+	if flags.NArg() > 0 {
+		return nil, wrong(fmt.Errorf("unexpected %q", flags.Arg(0)))
+	}
+	if _, err := serve.Allowlist(); err != nil {
+		return nil, wrong(err)
+	}
 	return words, nil
+}
+
+// serveWords returns the words of a flag of serve in the client's entry.
+func (o *setupOptions) serveWords(flag *pflag.Flag, value string) ([]string, error) {
+	if flag.Name == "http" || flag.Name == "unix" {
+		return nil, errors.New("the client starts a server of its own over stdio; " +
+			"for a running server give --http before --")
+	}
+	dir := regexp.MustCompile(`:(ro|staged|rw)$`).ReplaceAllString(value, "")
+	if flag.Name == "workspace" && o.Project == "" && dir != "" && !filepath.IsAbs(dir) {
+		return nil, fmt.Errorf("--workspace %s would be the same directory in every project; use "+
+			"`skillsd setup %s "+
+			"--workspace` for the one in which the client works, or give a whole path", value,
+			o.client.Name)
+	}
+	value, err := o.absolute(flag.Name, value)
+	switch {
+	case err != nil:
+		return nil, err
+	case flag.NoOptDefVal == "":
+		return []string{"--" + flag.Name, value}, nil
+	case value == flag.NoOptDefVal:
+		return []string{"--" + flag.Name}, nil
+	}
+	return []string{"--" + flag.Name + "=" + value}, nil
 }
 
 // ofWorkspace are the flags of serve that --workspace writes. If one of them is given, none of an earlier

@@ -141,29 +141,37 @@ func (r *undoer) entry(c sandbox.Change, first bool, done *Undone) (op string, e
 		return "", nil
 	}
 	done.Changed = c.After == nil || !now.Same(*c.After)
-	switch {
-	case r.Force || !done.Changed:
-	case c.After == nil:
-		return opOf(c.Before), errUnended
-	default:
-		return opOf(c.Before), errLater
-	}
-	if err := r.available(c.Before); err != nil {
+	if err := r.mayReturn(c, done.Changed); err != nil {
 		return opOf(c.Before), err
 	}
+	if !replaces {
+		return opOf(c.Before), r.put(to, name, c.Before, at)
+	}
+	if !first {
+		return opOf(c.Before), errLater
+	}
+	if c.Before.Kind != sandbox.KindNone && gitLike([]string{name}, to) {
+		return opOf(c.Before), errGit // put would refuse it
+	}
+	return "delete", r.remove(to, name, c.Path, now)
+}
+
+// mayReturn returns why an entry is not returned to its state before the run; nil if it is.
+func (r *undoer) mayReturn(c sandbox.Change, changedSince bool) error {
+	switch {
+	case r.Force || !changedSince:
+	case c.After == nil:
+		return errUnended
+	default:
+		return errLater
+	}
+	if err := r.available(c.Before); err != nil {
+		return err
+	}
 	if r.stay[path.Dir(c.Path)] {
-		return opOf(c.Before), errAbove
+		return errAbove
 	}
-	if replaces {
-		if !first {
-			return opOf(c.Before), errLater
-		}
-		if c.Before.Kind != sandbox.KindNone && gitLike([]string{name}, to) {
-			return opOf(c.Before), errGit // put would refuse it
-		}
-		return "delete", r.remove(to, name, c.Path, now)
-	}
-	return opOf(c.Before), r.put(to, name, c.Before, at)
+	return nil
 }
 
 // checkPath refuses a path that no change of a run can have.

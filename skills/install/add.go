@@ -223,27 +223,9 @@ func (p *Plan) choose(
 	}
 	whole := req.All || req.Plugin != ""
 	loadable := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.skill == nil })
-	switch {
-	case len(all) == 0:
-		return nil, refuse("look at it, and name the directory with --subdir",
-			"the source has no skill: %s", from.without())
-	case len(req.Skills) > 0:
-		if len(req.Skills) > 1 && req.Name != "" {
-			return nil, refuse("leave it out", "--name is for one skill, and %d are named", len(req.Skills))
-		}
-		all, err = from.named(ctx, all, req.Skills)
-		if err != nil {
-			return nil, err
-		}
-	case len(loadable) > 1 && !whole:
-		several := &SeveralError{Plugins: from.pluginRows(all)}
-		for _, c := range loadable {
-			several.Paths = append(several.Paths, c.path)
-		}
-		return nil, several
-	case len(loadable) > 1 && req.Name != "":
-		return nil, refuse("leave it out, or name one skill with --subdir",
-			"--name is for one skill, and the source has %d", len(loadable))
+	all, err = from.requested(ctx, req, all, loadable)
+	if err != nil {
+		return nil, err
 	}
 	if whole {
 		all, err = p.distinct(ctx, from, all)
@@ -274,6 +256,34 @@ func (p *Plan) choose(
 	}
 	slices.SortStableFunc(p.Refused, compareRefusals)
 	return chosen, nil
+}
+
+// requested returns the candidates that a request is about: all, or those that it names.
+//
+// Errors: *SourceError; *SeveralError if the source has several skills and the request is about one.
+func (f *fetched) requested(
+	ctx context.Context, req Request, all, loadable []candidate,
+) ([]candidate, error) {
+	whole := req.All || req.Plugin != ""
+	switch {
+	case len(all) == 0:
+		return nil, refuse("look at it, and name the directory with --subdir",
+			"the source has no skill: %s", f.without())
+	case len(req.Skills) > 1 && req.Name != "":
+		return nil, refuse("leave it out", "--name is for one skill, and %d are named", len(req.Skills))
+	case len(req.Skills) > 0:
+		return f.named(ctx, all, req.Skills)
+	case len(loadable) > 1 && !whole:
+		several := &SeveralError{Plugins: f.pluginRows(all)}
+		for _, c := range loadable {
+			several.Paths = append(several.Paths, c.path)
+		}
+		return nil, several
+	case len(loadable) > 1 && req.Name != "":
+		return nil, refuse("leave it out, or name one skill with --subdir",
+			"--name is for one skill, and the source has %d", len(loadable))
+	}
+	return all, nil
 }
 
 // named returns the candidates with some names, of their directories or their own, or at some paths.

@@ -75,25 +75,8 @@ func (s *Scanner) searchSplit(line []byte) {
 		func(text string) bool { return bytes.Contains(line, []byte(text)) }) {
 		return
 	}
-	clean := s.clean[:0]
-	for i := 0; i < len(line); i++ {
-		c := line[i]
-		between := i > 0 && isLetter(line[i-1]) && i+1 < len(line)
-		switch {
-		case between && c == '\\' && isLetter(line[i+1]) && i > 1 && isLetter(line[i-2]):
-		case between && (c == '\'' || c == '"') && line[i+1] == c && i+2 < len(line) && isLetter(line[i+2]):
-			i++
-		case between && c == '$' && bytes.HasPrefix(line[i:], []byte("$@")) && i+2 < len(line) &&
-			isLetter(line[i+2]):
-			i++
-		case c == '$' && bytes.HasPrefix(line[i:], []byte("${IFS}")):
-			clean = append(clean, ' ')
-			i += len("${IFS}") - 1
-		default:
-			clean = append(clean, c)
-		}
-	}
-	s.clean = clean
+	s.clean = appendUnsplit(s.clean[:0], line)
+	clean := s.clean
 	if len(clean) == len(line) {
 		return
 	}
@@ -104,6 +87,27 @@ func (s *Scanner) searchSplit(line []byte) {
 		pipeToShell().Match(clean) {
 		s.countPlain(Pipe, s.line)
 	}
+}
+
+// appendUnsplit appends a line as a shell reads it, without what splits its words.
+func appendUnsplit(clean, line []byte) []byte {
+	const space = "${IFS}"
+	for i := 0; i < len(line); i++ {
+		c, left := line[i], len(line)-i
+		afterLetter := i > 0 && isLetter(line[i-1])
+		twoBefore := afterLetter && left > 2 && isLetter(line[i+2]) // letters around two characters
+		switch {
+		case c == '\\' && afterLetter && left > 1 && isLetter(line[i+1]) && i > 1 && isLetter(line[i-2]):
+		case twoBefore && (c == '\'' || c == '"') && line[i+1] == c, twoBefore && c == '$' && line[i+1] == '@':
+			i++
+		case c == '$' && bytes.HasPrefix(line[i:], []byte(space)):
+			clean = append(clean, ' ')
+			i += len(space) - 1
+		default:
+			clean = append(clean, c)
+		}
+	}
+	return clean
 }
 
 // searchConfig searches a line for an order to change the configuration of an agent. In prose it is what many

@@ -249,18 +249,7 @@ func (s *Scanner) hasPhrase(text []byte) bool {
 	if len(text) == 0 || !s.spend(s.before) {
 		return false
 	}
-	s.lower = s.lower[:0]
-	for _, c := range s.before {
-		switch {
-		case 'A' <= c && c <= 'Z':
-			c += 'a' - 'A'
-		case c == '\t' || c == '\r' || c == '\f':
-			c = ' '
-		}
-		if n := len(s.lower); c != ' ' || n > 0 && s.lower[n-1] != ' ' {
-			s.lower = append(s.lower, c)
-		}
-	}
+	s.lower = appendLower(s.lower[:0], s.before)
 	// If case is ignored, two other characters match s and k.
 	folded := bytes.Contains(text, []byte("\u017f")) || bytes.Contains(text, []byte("\u212a"))
 	if folded {
@@ -292,6 +281,22 @@ func (s *Scanner) hasPhrase(text []byte) bool {
 		s.countAt(Phrase, line)
 	}
 	return found
+}
+
+// appendLower appends a text with letters of ASCII in lower case, and one space for several.
+func appendLower(lower, text []byte) []byte {
+	for _, c := range text {
+		switch {
+		case 'A' <= c && c <= 'Z':
+			c += 'a' - 'A'
+		case c == '\t' || c == '\r' || c == '\f':
+			c = ' '
+		}
+		if n := len(lower); c != ' ' || n > 0 && lower[n-1] != ' ' {
+			lower = append(lower, c)
+		}
+	}
+	return lower
 }
 
 // searchRun searches a line for a command that runs the downloaded file.

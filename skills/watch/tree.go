@@ -73,26 +73,8 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 	if len(w.dirs) >= maxDirs {
 		return errTooMany
 	}
-	// The library fails if a known path now leads to another watched directory.
-	if w.dirs[dir] {
-		_ = w.notify.Remove(dir)
-	}
-	if err := w.notify.Add(dir); err != nil {
-		if errors.Is(err, fs.ErrPermission) {
-			return nil
-		}
-		if errors.Is(err, syscall.ENOSPC) {
-			err = errLimit
-		}
+	if watched, err := w.watchDir(dir); !watched {
 		return err
-	}
-	// Add follows links, and a directory may have been replaced by one since it was listed.
-	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
-		_ = w.notify.Remove(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
 	}
 	w.dirs[dir] = true
 	entries, info := list(dir)
@@ -117,6 +99,35 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 		}
 	}
 	return nil
+}
+
+// watchDir watches a directory alone. It is not watched if it cannot be read, or is a link now.
+//
+// Errors: fs.ErrNotExist; the limit on watches.
+func (w *watcher) watchDir(dir string) (watched bool, err error) {
+	// The library fails if a known path now leads to another watched directory.
+	if w.dirs[dir] {
+		_ = w.notify.Remove(dir)
+	}
+	err = w.notify.Add(dir)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return false, nil
+	case errors.Is(err, syscall.ENOSPC):
+		return false, errLimit
+	case err != nil:
+		return false, err
+	}
+	// Add follows links, and a directory may have been replaced by one since it was listed.
+	info, err := os.Lstat(dir)
+	if err == nil && info.IsDir() {
+		return true, nil
+	}
+	_ = w.notify.Remove(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return false, nil
 }
 
 // ignored reports whether neither scans nor indexes need an entry. Some directories in HostingDir are

@@ -30,33 +30,23 @@ const noLimit = 24 * time.Hour
 const maxInstalledProblems = 10
 
 // checkInstalled compares the installed skills with the lock file, and with the trusted signers.
-func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
-	add := func(verdict, fact, hint string) []Check {
-		checks = append(checks, Check{Verdict: verdict, Area: "installed", Fact: fact, Hint: hint})
-		return checks
-	}
+func (o *Doctor) checkInstalled(ctx context.Context) []Check {
 	state, err := o.Process.StateDir()
 	if err != nil {
 		return nil // the check of the directories reports it
 	}
-	failed := func(err error) []Check {
-		if _, unreadable := errors.AsType[*install.LockError](err); unreadable {
-			return add(Fail, err.Error(), report.HintLock(install.LockFile(state)))
-		}
-		return add(Fail, "not verified: "+err.Error(), "repair it, then run skillsd doctor again")
-	}
 	lock, err := install.ReadLock(install.LockFile(state))
 	if err != nil {
-		return failed(err)
+		return notVerified(state, err)
 	}
 	if len(lock.Skills) == 0 && len(o.Process.InstalledRoots()) == 0 {
-		return add(OK, "no skill is installed", "")
+		return []Check{ofInstalled(OK, "no skill is installed", "")}
 	}
 	trees, err := store.Open(state)
 	if err != nil {
-		return add(Fail, "not verified: "+err.Error(),
+		return []Check{ofInstalled(Fail, "not verified: "+err.Error(),
 			"make it writable for the user that runs skillsd: "+
-				"chown -R \"$(id -un)\" "+report.ShellLine(state))
+				"chown -R \"$(id -un)\" "+report.ShellLine(state))}
 	}
 	defer trees.Close()
 	line := report.NewStatusLine(o.Err)
@@ -68,12 +58,40 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 	found, err := install.Inspect(ctx, cfg, limit)
 	line.Clear()
 	if err != nil {
-		return failed(err)
+		return notVerified(state, err)
 	}
 	if found.Busy {
-		return add(Warn, "not verified: another skillsd is changing what is installed",
-			"run skillsd doctor again when it is done")
+		return []Check{ofInstalled(Warn, "not verified: another skillsd is changing what is installed",
+			"run skillsd doctor again when it is done")}
 	}
+	checks := slices.Concat(differences(state, found, most), waiting(state, found.Lock), o.untrusted(found.Lock))
+	if left := len(found.Lock.Skills) - found.Verified; left > 0 {
+		checks = append(checks, ofInstalled(Warn,
+			fmt.Sprintf("%s not verified within %v", report.Plural(left, "skill"), limit),
+			"run: skillsd doctor --verbose"))
+	}
+	if len(checks) == 0 {
+		return []Check{ofInstalled(OK, report.LockContent(found.Lock)+": every byte as it was installed", "")}
+	}
+	return checks
+}
+
+// ofInstalled returns a check of the installed skills.
+func ofInstalled(verdict, fact, hint string) Check {
+	return Check{Verdict: verdict, Area: "installed", Fact: fact, Hint: hint}
+}
+
+// notVerified returns the check of installed skills that cannot be compared.
+func notVerified(state string, err error) []Check {
+	if _, unreadable := errors.AsType[*install.LockError](err); unreadable {
+		return []Check{ofInstalled(Fail, err.Error(), report.HintLock(install.LockFile(state)))}
+	}
+	return []Check{ofInstalled(Fail, "not verified: "+err.Error(), "repair it, then run skillsd doctor again")}
+}
+
+// differences returns checks of at most most differences between the files and the lock file.
+func differences(state string, found *install.Inspection, most int) (checks []Check) {
+	add := func(verdict, fact, hint string) { checks = append(checks, ofInstalled(verdict, fact, hint)) }
 	if found.Interrupted {
 		add(Warn, "a command that changed what is installed was interrupted",
 			"to undo its changes run: skillsd sync")
@@ -94,31 +112,45 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 	if more := len(found.Problems) - most; more > 0 {
 		add(Fail, report.Plural(more, "problem")+" more", "run: skillsd doctor --verbose")
 	}
-	held := installing.ReadHeld(state, found.Lock)
+	return checks
+}
+
+// waiting returns a check for each skill that waits for the user, as a whole or with an update.
+func waiting(state string, lock *install.Lock) (checks []Check) {
+	held := installing.ReadHeld(state, lock)
 	for _, name := range slices.Sorted(maps.Keys(held)) {
-		add(Warn, name+": "+report.Printable(held[name].Text()), held[name].Hint(name))
+		checks = append(checks, ofInstalled(Warn, name+": "+report.Printable(held[name].Text()),
+			held[name].Hint(name)))
 	}
-	admit, err := o.Process.Admit()
-	if wrong, ok := errors.AsType[*exit.Error](err); ok {
-		add(Fail, "nothing can be installed: "+err.Error(), wrong.Hint)
-	}
-	for _, e := range found.Lock.Skills {
-		if _, untrusted := admit(e.Origin); err == nil && untrusted != nil && e.Served() {
-			add(Warn, e.Name+" is served and would not be installed: "+report.Printable(untrusted.Error()),
-				"it gets no updates; ask its publisher for a signature, name who signed in trust.signers, "+
-					"or remove it: skillsd remove "+report.ShellLine(e.Name))
-		}
+	for _, e := range lock.Skills {
 		if e.Quarantined() {
-			add(Warn, e.Name+" is not served: it "+report.Printable(report.Reasons(e.Verdict, e.Why)),
-				installing.HintQuarantined(e))
+			checks = append(checks, ofInstalled(Warn,
+				e.Name+" is not served: it "+report.Printable(report.Reasons(e.Verdict, e.Why)),
+				installing.HintQuarantined(e)))
 		}
 	}
-	if left := len(found.Lock.Skills) - found.Verified; left > 0 {
-		add(Warn, fmt.Sprintf("%s not verified within %v", report.Plural(left, "skill"), limit),
-			"run: skillsd doctor --verbose")
+	return checks
+}
+
+// untrusted returns a check for each served skill that the trusted signers would not admit now.
+func (o *Doctor) untrusted(lock *install.Lock) (checks []Check) {
+	admit, err := o.Process.Admit()
+	if err != nil {
+		wrong, ok := errors.AsType[*exit.Error](err)
+		if !ok {
+			return nil
+		}
+		return []Check{ofInstalled(Fail, "nothing can be installed: "+err.Error(), wrong.Hint)}
 	}
-	if len(checks) == 0 {
-		add(OK, report.LockContent(found.Lock)+": every byte as it was installed", "")
+	for _, e := range lock.Skills {
+		_, refused := admit(e.Origin)
+		if refused == nil || !e.Served() {
+			continue
+		}
+		checks = append(checks, ofInstalled(Warn,
+			e.Name+" is served and would not be installed: "+report.Printable(refused.Error()),
+			"it gets no updates; ask its publisher for a signature, name who signed in trust.signers, "+
+				"or remove it: skillsd remove "+report.ShellLine(e.Name)))
 	}
 	return checks
 }
