@@ -98,7 +98,8 @@ func appendUnsplit(clean, line []byte) []byte {
 		twoBefore := afterLetter && left > 2 && isLetter(line[i+2]) // letters around two characters
 		switch {
 		case c == '\\' && afterLetter && left > 1 && isLetter(line[i+1]) && i > 1 && isLetter(line[i-2]):
-		case twoBefore && (c == '\'' || c == '"') && line[i+1] == c, twoBefore && c == '$' && line[i+1] == '@':
+		case twoBefore && (c == '\'' || c == '"') && line[i+1] == c,
+			twoBefore && c == '$' && line[i+1] == '@':
 			i++
 		case c == '$' && bytes.HasPrefix(line[i:], []byte(space)):
 			clean = append(clean, ' ')

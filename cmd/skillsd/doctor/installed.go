@@ -64,7 +64,8 @@ func (o *Doctor) checkInstalled(ctx context.Context) []Check {
 		return []Check{ofInstalled(Warn, "not verified: another skillsd is changing what is installed",
 			"run skillsd doctor again when it is done")}
 	}
-	checks := slices.Concat(differences(state, found, most), waiting(state, found.Lock), o.untrusted(found.Lock))
+	checks := slices.Concat(differences(state, found, most), waiting(state, found.Lock),
+		o.untrusted(found.Lock))
 	if left := len(found.Lock.Skills) - found.Verified; left > 0 {
 		checks = append(checks, ofInstalled(Warn,
 			fmt.Sprintf("%s not verified within %v", report.Plural(left, "skill"), limit),
@@ -86,7 +87,8 @@ func notVerified(state string, err error) []Check {
 	if _, unreadable := errors.AsType[*install.LockError](err); unreadable {
 		return []Check{ofInstalled(Fail, err.Error(), report.HintLock(install.LockFile(state)))}
 	}
-	return []Check{ofInstalled(Fail, "not verified: "+err.Error(), "repair it, then run skillsd doctor again")}
+	return []Check{ofInstalled(Fail, "not verified: "+err.Error(),
+		"repair it, then run skillsd doctor again")}
 }
 
 // differences returns checks of at most most differences between the files and the lock file.
