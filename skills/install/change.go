@@ -181,7 +181,7 @@ func (p *Plan) updateMoved(
 			return Change{}, err
 		}
 	}
-	moved, err := from.moved(ctx, e)
+	moved, err := p.moved(ctx, from, e)
 	switch {
 	case err != nil:
 		return Change{}, err
