@@ -318,7 +318,7 @@ func (f *fetched) openFile(name string) (fs.File, error) {
 		return nil, errors.Join(err, file.Close())
 	case !info.Mode().IsRegular():
 		return nil, errors.Join(skills.ErrNotFile, file.Close())
-	case info.Mode()&0o004 == 0 && (f.origin.Kind == KindDirectory || fsys.Names(info) > 1):
+	case info.Mode()&0o004 == 0 && (fsys.Names(info) > 1 || f.origin.Kind == KindDirectory && !hidesAll()):
 		// As for files of skills: the owner of a private file may never have given it to the source. A
 		// directory of this machine also has files of its user that no author publishes.
 		return nil, errors.Join(skills.ErrPermission, file.Close())

@@ -4,6 +4,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/skillsd/skillsd/skills"
 )
@@ -43,12 +44,17 @@ func (t *taker) private(real string, isDir bool) bool {
 			continue
 		}
 		info, err := t.f.all.Lstat(strings.Join(segments[:n+1], "/"))
-		if err != nil || info.Mode()&0o001 == 0 {
+		if err != nil || info.Mode()&0o001 == 0 && !hidesAll() {
 			return true
 		}
 	}
 	return false
 }
+
+// hidesAll reports whether the user's umask keeps every new file from other users. The mode of a file then
+// does not show whether its owner meant to keep it. A stranger who made an archive chose the modes in it, but
+// only the user sets the umask.
+var hidesAll = sync.OnceValue(func() bool { return umask()&0o005 == 0o005 })
 
 // isPublished reports whether authors publish the entry with a name in a hidden directory; an empty name
 // stands for the directory, whose entries are judged one by one.

@@ -2,7 +2,10 @@ package install
 
 import (
 	"errors"
+	"os"
 	"os/exec"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -13,6 +16,22 @@ import (
 func killTree(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+}
+
+// umask returns the file mode creation mask of the process, 0 if it cannot be read. The system call would
+// change it for all threads.
+func umask() (mask int64) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(status)) {
+		if text, ok := strings.CutPrefix(line, "Umask:"); ok {
+			mask, _ = strconv.ParseInt(strings.TrimSpace(text), 8, 32) // the kernel prints octal digits
+			return mask
+		}
+	}
+	return 0
 }
 
 // limitFiles keeps a process and its later children from writing a file longer than most bytes.
