@@ -301,7 +301,8 @@ func (o *allowOptions) known(entry policy.Entry) policy.Entry {
 	return entry
 }
 
-// look adds to the facts what the script imports, and which granted hosts its interpreter cannot reach.
+// look adds to the facts what the script imports, whether it has an interpreter, and which granted hosts that
+// cannot reach.
 func (o *allowOptions) look(
 	ctx context.Context, sk *skills.Skill, known policy.Entry, facts *report.ScriptFacts,
 ) (*environments.Imports, error) {
@@ -322,11 +323,15 @@ func (o *allowOptions) look(
 			return nil, err
 		}
 	}
-	if len(known.Network) == 0 {
-		return found, nil
-	}
-	if in, err := o.app.Interpreters().Find(ctx, facts.Runtime); err == nil && in != nil {
+	in, err := o.app.Interpreters().Find(ctx, facts.Runtime)
+	switch {
+	case in != nil && len(known.Network) > 0:
 		facts.Unreached = script.NoProxy(script.Runtime(facts.Runtime), in.Version)
+	case in != nil, known.Environment != "": // an environment may bring an interpreter of its own
+	case err != nil:
+		facts.Lacking = facts.Runtime + " cannot be used: " + err.Error()
+	default:
+		facts.Lacking = facts.Runtime + " is not installed"
 	}
 	return found, nil
 }
@@ -395,6 +400,10 @@ func (o *allowOptions) printAllowed(entry, known policy.Entry, facts *report.Scr
 		facts.Config)
 	if ask := cmp.Or(entry.Ask, known.Ask); ask == policy.AskNever {
 		o.app.notef("skillsd: note: it runs without asking, in every client")
+	}
+	if facts.Lacking != "" {
+		o.app.notef("skillsd: warning: it cannot run on this machine yet: %s",
+			report.Printable(facts.Lacking))
 	}
 	if facts.Unreleased != "" {
 		o.app.notef("skillsd: warning: every run of it is refused: %s\nskillsd: hint: %s", facts.Unreleased,

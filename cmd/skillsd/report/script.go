@@ -43,6 +43,8 @@ type ScriptFacts struct {
 	Unreleased string `json:"unreleased,omitempty"`
 	// Unreached is why the script could not reach the hosts of its entry.
 	Unreached string `json:"unreached,omitempty"`
+	// Lacking is why this machine has no interpreter for the script.
+	Lacking string `json:"lacking,omitempty"`
 
 	shown []string // the part of Files that allow can show
 }
@@ -298,6 +300,7 @@ func (f *ScriptFacts) printFacts(w io.Writer) {
 	}
 	lines("network", f.Network)
 	fact("hosts", f.Unreached)
+	fact("missing", f.Lacking)
 	for _, row := range f.Imports {
 		if text := row.text(); row.Kind == "hard" || row.Kind == "required" {
 			fact("imports", text)

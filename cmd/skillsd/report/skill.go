@@ -380,16 +380,22 @@ func (r *SkillRow) facts() []string {
 	if r.TreeDigest != "" {
 		files = fmt.Sprint(len(r.Resources) + 1)
 	}
-	if r.Skill == nil && (r.State == string(skills.StateDisabled) || r.State == StateQuarantined) {
+	if r.Skill == nil && r.State != StateBroken {
 		return []string{r.Tier, "-", files, "-"} // the row is from the lock file, which has neither
 	}
-	allowed := 0
+	allowed, all := 0, len(r.Scripts)
 	for _, script := range r.Scripts {
 		if script.Allowed {
 			allowed++
 		}
 	}
-	return []string{r.Tier, r.form(), files, fmt.Sprintf("%d/%d", allowed, len(r.Scripts))}
+	for _, code := range r.Code {
+		if code.Allowed { // most code outside of scripts/ are modules, which no user runs
+			allowed++
+			all++
+		}
+	}
+	return []string{r.Tier, r.form(), files, fmt.Sprintf("%d/%d", allowed, all)}
 }
 
 // HintPrograms is the advice about programs outside scripts/.
