@@ -149,6 +149,9 @@ func (o *allowOptions) decide(ctx context.Context, name string, now policy.Ask) 
 		switch {
 		case err != nil:
 			return true, "", err
+		case (word == "y" || word == "yes") && before == "":
+			// Without the word, a configuration that counts calls as commands of the user would not ask.
+			return true, string(policy.AskAlways), nil
 		case word == "y" || word == "yes":
 			return true, "", nil
 		case slices.Contains(askWords, word):

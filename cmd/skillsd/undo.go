@@ -25,6 +25,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/staged"
 )
 
@@ -72,12 +73,22 @@ type undoable struct {
 	list    session.ChangeList // with this digest
 	problem string             // why the run cannot be undone; then there is no list
 	undone  time.Time          // zero if it was not undone
+
+	complete bool // every change of it was undone
 }
 
 func (u *undoable) script() string { return u.list.Skill + ":" + u.list.Path }
 
 // isHere reports whether the run changed files of the working directory, or of a directory above it.
 func (u *undoable) isHere() bool { return u.problem == "" && config.Inside(".", u.list.Workspace) }
+
+// changedNothing reports whether a run left all entries in the state in which they were: a script that runs
+// twice often writes the same files again.
+func (u *undoable) changedNothing() bool {
+	return !slices.ContainsFunc(u.list.Changes, func(c sandbox.Change) bool {
+		return c.After == nil || !c.Before.Same(*c.After)
+	})
+}
 
 func (u *undoable) when() string { return u.at.Local().Format(time.DateTime) }
 
@@ -127,7 +138,7 @@ func undoables(ctx context.Context, records originalsReader) (runs []*undoable, 
 	if err != nil {
 		return nil, err
 	}
-	undone := map[digest.Digest]time.Time{}
+	undone, complete := map[digest.Digest]time.Time{}, map[digest.Digest]bool{}
 	for _, s := range sessions {
 		if s.State == provenance.StateDamaged {
 			continue
@@ -145,11 +156,12 @@ func undoables(ctx context.Context, records originalsReader) (runs []*undoable, 
 			var row cfharness.Undone
 			if err == nil && json.Unmarshal(e.Row, &row) == nil && undone[row.Changes].Before(e.Time) {
 				undone[row.Changes] = e.Time
+				complete[row.Changes] = len(row.Refused()) == 0 && row.Unlisted == 0
 			}
 		}
 	}
 	for _, run := range runs {
-		run.undone = undone[run.digest]
+		run.undone, run.complete = undone[run.digest], complete[run.digest]
 	}
 	slices.SortFunc(runs, func(a, b *undoable) int {
 		return cmp.Or(b.at.Compare(a.at), strings.Compare(b.output, a.output))
@@ -183,7 +195,7 @@ func changedBy(
 			run.problem = "the list of the files that it changed is no longer kept"
 		}
 	}
-	return runs
+	return slices.DeleteFunc(runs, func(u *undoable) bool { return u.problem == "" && u.changedNothing() })
 }
 
 func (o *undoOptions) print(runs []*undoable) {
@@ -214,15 +226,7 @@ func (o *undoOptions) choose(runs []*undoable, name string) (*undoable, error) {
 		return nil, exit.Errorf(exit.Failure, hint, "there is no run to undo")
 	}
 	if name == "" || name == "latest" {
-		here := slices.IndexFunc(runs, (*undoable).isHere)
-		if here >= 0 {
-			return runs[here], nil
-		}
-		if runs[0].problem == "" {
-			return runs[0], nil
-		}
-		return nil, exit.Errorf(exit.Problems, "", "the last run cannot be undone: %s; "+
-			"`skillsd undo --list` names the others", runs[0].problem)
+		return latest(runs)
 	}
 	sessions := map[string]*undoable{}
 	for _, run := range runs {
@@ -243,6 +247,21 @@ func (o *undoOptions) choose(runs []*undoable, name string) (*undoable, error) {
 		return run, nil
 	}
 	return nil, exit.Errorf(exit.Failure, "see `skillsd undo --list`", "no run to undo is %q", name)
+}
+
+// latest returns the last run that was not undone completely, or the last one of all. Where runs changed
+// files of the working directory, only those are meant.
+func latest(runs []*undoable) (*undoable, error) {
+	here := slices.DeleteFunc(slices.Clone(runs), func(u *undoable) bool { return !u.isHere() })
+	if len(here) > 0 {
+		runs = here
+	}
+	next := runs[max(slices.IndexFunc(runs, func(u *undoable) bool { return !u.complete }), 0)]
+	if next.problem != "" {
+		return nil, exit.Errorf(exit.Problems, "", "the last run cannot be undone: %s; "+
+			"`skillsd undo --list` names the others", next.problem)
+	}
+	return next, nil
 }
 
 // undo shows what undoing a run means, asks, and does it.
