@@ -17,6 +17,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // metaSandboxState is the key of Codex's description of its own sandbox, and the experimental capability that
@@ -166,13 +167,32 @@ func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) 
 			mounted = call.Workspace.Path
 		}
 	}
+	var lines strings.Builder
+	for _, file := range Unseen(args.Args, args.Cwd, dir, mounted) {
+		advice := "the script sees none of the user's files; pass its text on stdin"
+		if file.Inside != "" {
+			advice = "there it is `" + oneLine(file.Inside) + "`"
+		}
+		fmt.Fprintf(&lines, "`%s` does not exist in the sandbox: %s\n", oneLine(file.Arg), advice)
+	}
+	return lines.String()
+}
+
+// UnseenFile is an argument of a run that names an existing file, which has another name for the script.
+type UnseenFile struct {
+	Arg    string
+	Inside string // its path in the sandbox; empty if the script does not see it
+}
+
+// Unseen returns the first arguments that name a file in dir that a script with the working directory cwd did
+// not see under that name. mounted is the directory that is the script's workspace, or "".
+func Unseen(args []string, cwd, dir, mounted string) (files []UnseenFile) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer root.Close()
-	var lines strings.Builder
-	for _, arg := range args.Args[:min(len(args.Args), maxUnseen)] {
+	for _, arg := range args[:min(len(args), maxUnseen)] {
 		_, value, isOption := strings.Cut(arg, "=")
 		if isOption && strings.HasPrefix(arg, "-") {
 			arg = value
@@ -180,24 +200,18 @@ func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) 
 		name, isWhole := nameIn(dir, arg)
 		// A relative argument is resolved where the script starts, so it is checked only if nothing is
 		// mounted there.
-		if name == "" || !isWhole && (mounted != "" || args.Cwd != "") {
+		if name == "" || !isWhole && (mounted != "" || cwd != "") || !fsys.ExistsIn(root, name) {
 			continue
 		}
-		if _, err := root.Lstat(name); err != nil {
+		if mounted == "" {
+			files = append(files, UnseenFile{Arg: arg})
 			continue
 		}
-		advice := "the script sees none of the user's files; pass its text on stdin"
-		if mounted != "" {
-			inside, err := filepath.Rel(mounted, filepath.Join(dir, name))
-			if err != nil || !filepath.IsLocal(inside) {
-				continue
-			}
-			advice = "there it is `" + oneLine(path.Join(session.WorkspaceDir, filepath.ToSlash(inside))) +
-				"`"
+		if inside, below := fsys.Below(mounted, filepath.Join(dir, name)); below {
+			files = append(files, UnseenFile{arg, path.Join(session.WorkspaceDir, filepath.ToSlash(inside))})
 		}
-		fmt.Fprintf(&lines, "`%s` does not exist in the sandbox: %s\n", oneLine(arg), advice)
 	}
-	return lines.String()
+	return files
 }
 
 // nameIn returns the name, relative to a directory, of a file below it, else "". isWhole reports whether the

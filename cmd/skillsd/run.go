@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +41,8 @@ type runOptions struct {
 	Cwd         string
 	Timeout     time.Duration
 	Stdin, JSON bool
+
+	mounted string // the directory of --workspace
 }
 
 // runFlags are the flags of serve that run has: all that affect what may run, and how. The others are about
@@ -130,9 +134,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	if err := o.Serve.Configure(o.all); err != nil {
 		return err
 	}
-	// The output goes to the user at the terminal, perhaps through a pipe or into a file, and not to a model.
-	isDefault := o.app.Cfg.OriginOf("release").Kind == config.FromDefault
-	if isDefault && o.app.agentShell() == "" && report.IsTerminal(o.app.err) && report.IsTerminal(o.app.in) {
+	if o.isForUser(request.Skill, request.Path) {
 		o.Serve.Release = string(policy.ReleaseObserved)
 	}
 	if limit := o.Serve.Limits.Timeout; limit > 0 && o.Timeout > limit {
@@ -148,6 +150,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	if err := p.Err(); err != nil {
 		return err
 	}
+	o.mounted = p.WorkspacePath
 	if o.Stdin {
 		request.Stdin, err = o.app.await(ctx, func(in io.Reader) ([]byte, error) {
 			return io.ReadAll(io.LimitReader(in, mcpserver.MaxStdinBytes+1))
@@ -173,6 +176,25 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 		defer p.Detection.End()
 	}
 	return o.call(ctx, sessions, request)
+}
+
+// isForUser reports whether the output of a run goes to the user and not to a model: at a terminal, perhaps
+// through a pipe or into a file; or in a program of the user, such as a Makefile, if the user has let the
+// script run unattended. In a shell that an agent opened it goes to a model.
+func (o *runOptions) isForUser(skill, path string) bool {
+	if o.app.Cfg.OriginOf("release").Kind != config.FromDefault || o.app.agentShell() != "" {
+		return false
+	}
+	if report.IsTerminal(o.app.err) && report.IsTerminal(o.app.in) {
+		return true
+	}
+	allowed, err := o.Serve.Allowlist()
+	if err != nil {
+		return false // the plan reports it
+	}
+	return slices.ContainsFunc(allowed.Find(skill, path), func(e policy.Entry) bool {
+		return e.Ask == policy.AskNever
+	})
 }
 
 // call loads the skill and runs the script in one session.
@@ -220,7 +242,7 @@ func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, reque
 	if err != nil {
 		return fail(err)
 	}
-	return o.ended(context.WithoutCancel(ctx), ses.ID(), result)
+	return o.ended(context.WithoutCancel(ctx), ses.ID(), &request, result)
 }
 
 // errCanceled means that a signal ended the command.
@@ -243,7 +265,9 @@ type runError struct {
 }
 
 // ended prints the output of a script and returns its outcome as an exit code.
-func (o *runOptions) ended(ctx context.Context, id string, r *session.RunResult) error {
+func (o *runOptions) ended(
+	ctx context.Context, id string, request *session.RunRequest, r *session.RunResult,
+) error {
 	result := &runReport{Session: id, Result: &r.Output}
 	for name, s := range streamsOf(r) {
 		if s.Truncated || s.Withheld != nil {
@@ -274,6 +298,7 @@ func (o *runOptions) ended(ctx context.Context, id string, r *session.RunResult)
 	for _, command := range result.Whole {
 		o.app.say("hint", "to see what is not shown: "+command)
 	}
+	o.hintUnseen(request, r)
 	o.summary(id, mcpserver.RunLine(r))
 	switch {
 	case r.Outcome == string(sandbox.Canceled):
@@ -282,6 +307,27 @@ func (o *runOptions) ended(ctx context.Context, id string, r *session.RunResult)
 		return &exit.Error{Code: exit.Problems}
 	}
 	return nil
+}
+
+// hintUnseen prints hints about arguments that name files of the user in a way the script does not see.
+func (o *runOptions) hintUnseen(request *session.RunRequest, r *session.RunResult) {
+	dir, err := os.Getwd()
+	if err != nil || r.Output.ExecutionTarget != string(policy.TargetSandbox) {
+		return
+	}
+	dir = config.Resolved(dir) // as the workspace is
+	mounted := ""
+	if r.SeesWorkspace() {
+		mounted = cmp.Or(o.mounted, dir)
+	}
+	for _, file := range mcpserver.Unseen(request.Args, request.Cwd, dir, mounted) {
+		hint := file.Arg + " does not exist for the script, which sees no files of yours: add " +
+			"--workspace . to show it this directory"
+		if file.Inside != "" {
+			hint = file.Arg + " is " + file.Inside + " for the script"
+		}
+		o.app.say("hint", hint)
+	}
 }
 
 // refused reports why a script was not run.
