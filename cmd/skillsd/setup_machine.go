@@ -184,19 +184,27 @@ func (s *machineSetup) print(ctx context.Context) {
 		a.notef("         links to other directories stay there: %s",
 			report.Printable(strings.Join(shown, ", ")))
 	}
+	backend, problem := a.anySandbox(ctx)
+	if problem != "" {
+		a.notef("Scripts  cannot run here: %s; `skillsd doctor` prints a solution. Skills can be read\n",
+			report.Printable(problem))
+		return
+	}
+	a.notef("Scripts  can run here, each in a sandbox (%s)\n", backend)
+}
+
+// anySandbox tests which sandbox works on this machine. It returns its name, or why none works.
+func (a *app) anySandbox(ctx context.Context) (backend, problem string) {
 	path, _ := a.Env("PATH")
 	runner, _, err := detect.Select(ctx, detect.Auto, &detect.Options{Path: path, Writable: a.Writable(),
 		Native: &native.Options{UIDs: native.DefaultUIDs()}})
 	if err == nil {
-		a.notef("Scripts  can run here, each in a sandbox (%s)\n", runner.Name())
-		return
+		return runner.Name(), ""
 	}
-	reason := err.Error()
 	if unavailable, ok := errors.AsType[*sandbox.UnavailableError](err); ok {
-		reason = unavailable.Reason
+		return "", unavailable.Reason
 	}
-	a.notef("Scripts  cannot run here: %s; `skillsd doctor` prints a solution. Skills can be read\n",
-		report.Printable(reason))
+	return "", err.Error()
 }
 
 // choose asks which clients to connect.

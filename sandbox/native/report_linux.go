@@ -139,7 +139,7 @@ func (e *execution) setupError() error {
 		return unavailable(reason, "in a container, start it with "+
 			"--security-opt systempaths=unconfined (Docker) or unmask=ALL (Podman)", cause)
 	case e.report.errno == unix.EPERM || e.report.errno == unix.EACCES:
-		return unavailable(reason, namespaceRemedy, cause)
+		return unavailable(reason, namespaceRemedy(sysctls), cause)
 	case e.report.errno == unix.ENOSYS || e.report.errno == unix.EINVAL:
 		return unavailable(reason, "use a kernel of version 5.12 or later", cause)
 	}
@@ -159,25 +159,42 @@ func (e *execution) neverBegan(state *os.ProcessState) error {
 	if private != "" {
 		cause = errors.New(private)
 	}
-	return unavailable("no sandbox could be made: "+state.String(), namespaceRemedy, cause)
+	return unavailable("no sandbox could be made: "+state.String(), namespaceRemedy(sysctls), cause)
 }
 
-const (
-	// cgroupRemedy is the advice if a process cannot be moved into its cgroup.
-	cgroupRemedy = "check the server's right to use control groups"
+// cgroupRemedy is the advice if a process cannot be moved into its cgroup.
+const cgroupRemedy = "check the server's right to use control groups"
 
-	namespaceRemedy = "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1, " +
-		"user.max_user_namespaces above 0 and kernel.apparmor_restrict_unprivileged_userns=0 " +
-		"(or an AppArmor profile with userns for this program); " +
-		"in a container, --security-opt seccomp=unconfined --security-opt apparmor=unconfined " +
-		"--security-opt systempaths=unconfined (Podman: unmask=ALL)"
-)
+// sysctls is the directory of the kernel's settings.
+const sysctls = "/proc/sys"
+
+// namespaceRemedy returns the advice if the system refuses user namespaces, by the setting that refuses them.
+// A profile of AppArmor for one program is better than a setting for the whole machine.
+func namespaceRemedy(sysctls string) string {
+	is := func(name, value string) bool {
+		text, err := os.ReadFile(filepath.Join(sysctls, name))
+		return err == nil && strings.TrimSpace(string(text)) == value
+	}
+	switch {
+	case is("kernel/apparmor_restrict_unprivileged_userns", "1"):
+		return "AppArmor gives user namespaces only to programs with a profile: install skillsd from its " +
+			".deb, which loads one for /usr/bin/skillsd; or load cmd/skillsd/deploy/apparmor of the source, " +
+			"which begins with the commands"
+	case is("kernel/unprivileged_userns_clone", "0"):
+		return "allow user namespaces: sudo sysctl kernel.unprivileged_userns_clone=1"
+	case is("user/max_user_namespaces", "0"):
+		return "allow user namespaces: sudo sysctl user.max_user_namespaces=15000"
+	}
+	return "in a container, start it with --security-opt seccomp=unconfined --security-opt " +
+		"apparmor=unconfined --security-opt systempaths=unconfined (Podman: unmask=ALL); elsewhere allow " +
+		"unprivileged user namespaces"
+}
 
 // startError returns the error for a helper that could not be started.
 func startError(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return unavailable("the system does not allow user namespaces", namespaceRemedy, err)
+		return unavailable("the system does not allow user namespaces", namespaceRemedy(sysctls), err)
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
 		return unavailable("the limit on namespaces is reached",
 			"raise user.max_user_namespaces and the other sysctls of that family", err)
