@@ -23,6 +23,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // machineSetup is `skillsd setup` without the name of a client. It looks at the machine, asks at most two
@@ -35,6 +36,7 @@ type machineSetup struct {
 	files bool          // scripts see the project in which a client works
 
 	found  []*clients.Client // on this machine
+	fresh  []*clients.Client // those of them that are not connected
 	own    []adopt.Skill     // skills that these clients load themselves
 	linked []string          // links of such skills that lead to other directories
 	record *adopt.Record
@@ -86,20 +88,34 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 	s.print(ctx)
 	if len(s.found) == 0 {
 		return exit.Errorf(exit.Problems,
-			"install a client, or print the entry for yours: skillsd setup --print", "no client was found")
+			"install a client, or print the entry for yours: skillsd setup --print; without a client, "+
+				"install a skill and run its scripts yourself: skillsd install SOURCE, then skillsd run "+
+				"SKILL SCRIPT", "no client was found")
+	}
+	if s.cmd.Flags().NFlag() > 0 || len(serveArgs) > 0 {
+		s.fresh = s.found // their entries may change
 	}
 	if !s.yes && !(report.IsTerminal(s.app.in) && report.IsTerminal(s.app.err)) {
 		return exit.Errorf(exit.Failure,
 			"to connect these clients without questions: skillsd setup --yes; one of them: skillsd setup "+
 				s.found[0].Name+" --write", "nothing was changed: the questions need a terminal")
 	}
-	chosen, err := s.choose(ctx)
-	if err != nil || len(chosen) == 0 {
-		return err
+	chosen := s.fresh
+	if !s.yes && len(s.fresh) > 0 {
+		var err error
+		chosen, err = s.choose(ctx)
+		if err != nil || len(chosen) == 0 {
+			return err
+		}
 	}
 	adopts, err := s.asksToAdopt(ctx)
 	if err != nil {
 		return err
+	}
+	if len(chosen) == 0 && !adopts {
+		s.app.notef("All of them are connected; to write an entry again: skillsd setup CLIENT --write")
+		s.next(s.found)
+		return nil
 	}
 	unlock, err := s.open(ctx)
 	if err != nil {
@@ -123,8 +139,8 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 		}
 		failed = errors.Join(failed, err)
 	}
-	if connected > 0 {
-		s.next(chosen)
+	if connected > 0 || len(chosen) == 0 {
+		s.next(slices.Concat(chosen, s.found))
 	}
 	if failed != nil {
 		return &exit.Error{Code: exit.Problems}
@@ -140,6 +156,9 @@ func (s *machineSetup) look() {
 			continue
 		}
 		s.found = append(s.found, client)
+		if len(client.Commands(s.app.Env)) == 0 {
+			s.fresh = append(s.fresh, client)
+		}
 		dirs = append(dirs, client.OwnSkills(s.app.Env, "")...)
 	}
 	s.own, s.linked = adopt.Find(dirs)
@@ -151,23 +170,26 @@ func (s *machineSetup) print(ctx context.Context) {
 	titles := make([]string, len(s.found))
 	for i, client := range s.found {
 		titles[i] = client.Title
+		if !slices.Contains(s.fresh, client) {
+			titles[i] += " (connected)"
+		}
 	}
 	if len(titles) == 0 {
 		titles = []string{"none"}
 	}
 	a.notef("Clients  %s", strings.Join(titles, ", "))
-	counts, dirs := map[string]int{}, []string(nil)
+	names, dirs := map[string][]string{}, []string(nil)
 	for _, skill := range s.own {
 		if skill.Link {
 			continue
 		}
-		if counts[skill.Dir] == 0 {
+		if len(names[skill.Dir]) == 0 {
 			dirs = append(dirs, skill.Dir)
 		}
-		counts[skill.Dir]++
+		names[skill.Dir] = append(names[skill.Dir], skill.Name)
 	}
 	for i, dir := range dirs {
-		dirs[i] = fmt.Sprintf("%d in %s", counts[dir], report.Printable(dir))
+		dirs[i] = fmt.Sprintf("%d in %s (%s)", len(names[dir]), report.Printable(dir), first(names[dir], 8))
 	}
 	if lock, err := a.readLock(); err == nil && len(lock.Skills) > 0 {
 		dirs = append(dirs, fmt.Sprintf("%d installed with skillsd", len(lock.Skills)))
@@ -177,12 +199,7 @@ func (s *machineSetup) print(ctx context.Context) {
 	}
 	a.notef("Skills   %s", strings.Join(dirs, ", "))
 	if len(s.linked) > 0 {
-		shown := s.linked[:min(len(s.linked), 5)]
-		if len(shown) < len(s.linked) {
-			shown = append(slices.Clone(shown), fmt.Sprintf("and %d more", len(s.linked)-len(shown)))
-		}
-		a.notef("         links to other directories stay there: %s",
-			report.Printable(strings.Join(shown, ", ")))
+		a.notef("         links to other directories stay there: %s", first(s.linked, 5))
 	}
 	backend, problem := a.anySandbox(ctx)
 	if problem != "" {
@@ -191,6 +208,15 @@ func (s *machineSetup) print(ctx context.Context) {
 		return
 	}
 	a.notef("Scripts  can run here, each in a sandbox (%s)\n", backend)
+}
+
+// first returns the first names of a list, most at most, and the number of the others.
+func first(names []string, most int) string {
+	shown := names[:min(len(names), most)]
+	if len(shown) < len(names) {
+		shown = append(slices.Clone(shown), fmt.Sprintf("and %d more", len(names)-len(shown)))
+	}
+	return report.Printable(strings.Join(shown, ", "))
 }
 
 // anySandbox tests which sandbox works on this machine. It returns its name, or why none works.
@@ -209,20 +235,17 @@ func (a *app) anySandbox(ctx context.Context) (backend, problem string) {
 
 // choose asks which clients to connect.
 func (s *machineSetup) choose(ctx context.Context) ([]*clients.Client, error) {
-	if s.yes {
-		return s.found, nil
-	}
 	var names []string
-	for _, client := range s.found {
+	for _, client := range s.fresh {
 		names = append(names, client.Name)
 	}
 	all := strings.Join(names, ", ")
 	const answers = " [y, n, or some of the names] "
 	prompt := "Connect " + all + " to skillsd?\n" +
 		"Before a script runs, skillsd asks you and shows its arguments and files."
-	at := slices.IndexFunc(s.found, func(c *clients.Client) bool { return c.Project })
+	at := slices.IndexFunc(s.fresh, func(c *clients.Client) bool { return c.Project })
 	if at >= 0 {
-		prompt += "\n" + s.found[at].Title + " then does not ask a second time."
+		prompt += "\n" + s.fresh[at].Title + " then does not ask a second time."
 	}
 	if s.files {
 		prompt += "\nScripts that you allow see the project directory in which the client works;\n" +
@@ -237,7 +260,7 @@ func (s *machineSetup) choose(ctx context.Context) ([]*clients.Client, error) {
 		}
 		switch word {
 		case "y", "yes":
-			return s.found, nil
+			return s.fresh, nil
 		case "", "n", "no":
 			s.app.notef("nothing was changed")
 			return nil, nil
@@ -253,11 +276,11 @@ func (s *machineSetup) choose(ctx context.Context) ([]*clients.Client, error) {
 // named returns the found clients with names, and the first name that none has.
 func (s *machineSetup) named(names []string) (chosen []*clients.Client, unknown string) {
 	for _, name := range names {
-		at := slices.IndexFunc(s.found, func(c *clients.Client) bool { return c.Name == name })
+		at := slices.IndexFunc(s.fresh, func(c *clients.Client) bool { return c.Name == name })
 		if at < 0 {
 			return nil, name
 		}
-		chosen = append(chosen, s.found[at])
+		chosen = append(chosen, s.fresh[at])
 	}
 	return chosen, ""
 }
@@ -268,7 +291,11 @@ func (s *machineSetup) asksToAdopt(ctx context.Context) (bool, error) {
 	if count == 0 || s.yes {
 		return false, nil
 	}
-	return s.app.confirm(ctx, "\nTake over "+report.Plural(count, "skill")+", so that every client "+
+	space := ""
+	if len(s.fresh) > 0 {
+		space = "\n" // another question came before
+	}
+	return s.app.confirm(ctx, space+"Take over "+report.Plural(count, "skill")+", so that every client "+
 		"uses them through skillsd?\nUntil then a client loads them itself, and runs their scripts "+
 		"without a sandbox.\nThe directories move to "+
 		report.Printable(filepath.Join(s.state, "adopted"))+";\n`skillsd setup --undo` moves them back.")
@@ -358,7 +385,8 @@ func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
 			a.notef("%s stays there: another skill with its name is installed", report.Printable(move.From))
 			continue
 		}
-		a.notef("%s stays there; to see why: %s", report.Printable(move.From),
+		a.notef("%s stays there, and its client runs its scripts without a sandbox; to see why: %s",
+			report.Printable(move.From),
 			report.Printable(report.ShellLine("skillsd", "validate", "--lenient", move.From)))
 	}
 	a.notef("took over %s", report.Plural(len(served), "skill"))
@@ -401,9 +429,15 @@ func (s *machineSetup) next(chosen []*clients.Client) {
 		a.notef("\nNext, install a skill, for example: skillsd install anthropics/skills pdf")
 	}
 	sentence := "Which skills do you have?"
-	at := slices.IndexFunc(lock.Skills, (*install.Entry).Served)
-	if at >= 0 {
-		sentence = "Use the " + report.Printable(lock.Skills[at].Name) + " skill. What can it do for me?"
+	served := slices.DeleteFunc(slices.Clone(lock.Skills), func(e *install.Entry) bool { return !e.Served() })
+	allowed, err := a.serveOptions().Allowlist()
+	at := slices.IndexFunc(served, func(e *install.Entry) bool {
+		return err == nil && slices.ContainsFunc(allowed.Entries(), func(a policy.Entry) bool {
+			return a.Skill == e.Name
+		})
+	})
+	if len(served) > 0 {
+		sentence = "Use the " + report.Printable(served[max(at, 0)].Name) + " skill. What can it do for me?"
 	}
 	a.notef("\nStart %s in one of your projects, and type:\n\n  %s\n\nTo let a script of a skill run: "+
 		"skillsd allow SKILL:SCRIPT\nTo undo this setup:             skillsd setup --undo",

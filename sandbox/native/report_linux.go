@@ -178,8 +178,8 @@ func namespaceRemedy(sysctls string) string {
 	switch {
 	case is("kernel/apparmor_restrict_unprivileged_userns", "1"):
 		return "AppArmor gives user namespaces only to programs with a profile: install skillsd from its " +
-			".deb, which loads one for /usr/bin/skillsd; or load cmd/skillsd/deploy/apparmor of the source, " +
-			"which begins with the commands"
+			".deb, which loads one for /usr/bin/skillsd; or load cmd/skillsd/deploy/apparmor of the " +
+			"source, which begins with the commands"
 	case is("kernel/unprivileged_userns_clone", "0"):
 		return "allow user namespaces: sudo sysctl kernel.unprivileged_userns_clone=1"
 	case is("user/max_user_namespaces", "0"):
