@@ -251,9 +251,9 @@ func flagSections(cmd *cobra.Command, all bool) (sections []flagSection, left in
 // that start a server.
 var frontFlags = map[string][]string{
 	"serve": {"skills-root", "skill", "disable-skill", "no-default-roots", "client",
-		"allow-skill-script", "profile", "workspace", "workspace-from-client", "limit", "sandbox",
-		"http", "unix", "public-url", "allowed-host", "allowed-origin", "auth-token-file", "auth-issuer",
-		"tls-cert", "tls-key", "insecure-no-auth", "page", "resume", "records", "metrics", "log-level"},
+		"allow-skill-script", "workspace", "workspace-from-client", "limit", "sandbox",
+		"http", "unix", "public-url", "allowed-host", "allowed-origin", "auth-token-file",
+		"tls-cert", "tls-key", "insecure-no-auth", "records", "metrics", "log-level"},
 	"worker": {"skills-root", "allow-skill-script", "workspace", "limit", "sandbox", "log-level", "cluster",
 		"cluster-key", "cluster-creds", "cluster-ca", "pool", "node"},
 	"run": {"skills-root", "profile", "workspace", "limit", "sandbox"},

@@ -55,6 +55,12 @@ func TestHelpFits(t *testing.T) {
 				}
 			}
 		}
+		if cmd.Name() == "serve" {
+			// A reader has to choose among them, and cannot among a hundred.
+			if n := len(regexp.MustCompile(`(?m)^ +(-\w, )?--`).FindAllString(stdout, -1)); n > 30 {
+				t.Errorf("the help of serve shows %d flags", n)
+			}
+		}
 		more := fmt.Sprintf("%d more flags set options", left)
 		if left > 0 && !strings.Contains(stdout, more) {
 			t.Errorf("%q does not print %q", args, more)

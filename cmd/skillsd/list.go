@@ -54,7 +54,8 @@ func newListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List your skills, and what is wrong with them",
-		Long: "List every skill with its state: ✓ enabled; ○ hidden from models, or disabled; ✗ " +
+		Long: "List every skill with its state: ✓ enabled; ! enabled, and the line below it asks for a " +
+			"look; ○ hidden from models, or disabled; ✗ " +
 			"unavailable, or installed and not served because it needs a review (`skillsd update " +
 			"--accept`). TRUST is how far it is trusted: builtin, org, user, or third-party for what " +
 			"others wrote.\n\n" +

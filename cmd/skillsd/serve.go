@@ -38,10 +38,7 @@ func newServeCmd(a *app) *cobra.Command {
 			"--skills-root. Without --skills-root these are ./skills, ./.agents/skills, " +
 			"./.claude/skills and ./.github/skills (untrusted), ~/.agents/skills and " +
 			"~/.claude/skills.\n\n" +
-			"No script runs unless `skillsd allow` allowed it, or two flags, for the tool and for " +
-			"exactly this script:\n\n" +
-			"  skillsd serve --skills-root ./skills --allow-tool run_skill_script \\\n" +
-			"    --allow-skill-script pdf:scripts/extract.py\n\n" +
+			"No script runs unless `skillsd allow` allowed it.\n\n" +
 			"Every flag is also a variable and a key of the configuration file: see `skillsd help " +
 			"config`.",
 		Args: cobra.NoArgs,
@@ -198,6 +195,7 @@ func newPageCmd(a *app) *cobra.Command {
 						end = a.openBrowser(ctx, state, link)
 					}
 					a.printf("%s\n", link)
+					a.notef("skillsd: the link opens the page once, in one browser; Ctrl-C ends it")
 				}}, listener)
 		}),
 	}

@@ -87,7 +87,8 @@ func (i *Installer) Accept(trees map[string]digest.Digest) (*Plan, error) {
 		case e.Accepted == e.Tree:
 			return e, nil
 		case !e.Quarantined():
-			return nil, &AcceptError{"does not wait to be accepted"}
+			return nil, &AcceptError{"is served already; an update that waits is shown by: skillsd update " +
+				e.Name}
 		}
 		changed := *e
 		changed.Accepted = e.Tree

@@ -356,6 +356,9 @@ func WithBroken(rows []SkillRow, snapshot *skills.Snapshot) []SkillRow {
 func (r *SkillRow) mark(paint Paint) string {
 	switch skills.State(r.State) {
 	case skills.StateEnabled:
+		if len(r.Reasons) > 0 { // it is served, but needs a look
+			return paint.Warn("!")
+		}
 		return paint.Good("✓")
 	case skills.StateUnavailable, StateQuarantined:
 		return paint.Bad("✗")
