@@ -147,6 +147,7 @@ func (f *Fault) answer(call *faultCall, kept bool) (again bool) {
 	case !kept:
 	case call.Method == string(mcp.MethodInitialize):
 		version := call.Params.Version
+		// The newest revision has no initialize request, so the answer must name an older one.
 		if !slices.Contains(ProtocolVersions()[1:], version) {
 			version = ProtocolVersions()[1]
 		}

@@ -37,6 +37,7 @@ const (
 func (s *Server) listResources(ctx context.Context, r *request) (any, error) {
 	result := &mcp.ListResourcesResult{Resources: []mcp.Resource{}}
 	visible := s.visible(r.scope)
+	// A profile without the read tool must not give access to files through resources.
 	if !visible.offers.reads {
 		return result, nil
 	}

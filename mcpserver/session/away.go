@@ -66,6 +66,7 @@ func (s *Session) executeAway(ctx context.Context, r *run, worker elsewhere.Slot
 	switch {
 	case errors.Is(err, elsewhere.ErrBusy): // nothing has started
 		return nil, fault.WorkersBusy.Because(err)
+	// The worker may have begun the run. Only its own answer that it has not makes the call one to repeat.
 	case err != nil:
 		return nil, fault.OutcomeUnknown.Because(err, "{what}", "the worker that ran it")
 	}
@@ -127,6 +128,7 @@ func (s *Session) settleUnfinished(ctx context.Context, past *cfharness.Recollec
 		}
 		s.background.Go(func() {
 			s.awaitLate(r, "", func() string {
+				// The wait also ends with the session, and the outcome must be recorded even then.
 				event, err := recordUnknown(context.Background())
 				if err != nil {
 					s.cfg.Logger.Warn("outcome not recorded", slog.String("session", s.id), tint.Err(err))
@@ -155,6 +157,7 @@ func (s *Session) awaitLate(r *run, unknown string, recordUnknown func() string)
 		giveUp()
 		return
 	}
+	// The outcome is known now, so the end of the session must not keep it out of the record.
 	ctx = context.WithoutCancel(ctx)
 	err = s.adopt(ctx, r, data)
 	if err != nil {
@@ -263,6 +266,8 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	if err := json.Unmarshal(data, &job); err != nil {
 		return err
 	}
+	// The configuration of this worker may narrow the principal to a profile, and the job must not
+	// widen that.
 	principal := s.cfg.Principals[job.Principal]
 	principal.Name, principal.Evidence = job.Principal, true // the sending server checked the evidence
 	call := Call{Method: job.Method, Principal: principal, Remote: true, Mode: job.Mode}
@@ -305,6 +310,8 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	}
 	defer r.cmd.close()
 	r.secrets, r.cmd.Limits = r.cmd.secrets, r.cmd.Limits.Lower(job.Limits)
+	// Nothing starts before the sender has heard of it, because a sender that hears nothing may offer the run
+	// to another worker.
 	if err := started(); err != nil {
 		return fault.WorkersBusy.Because(err)
 	}
@@ -313,6 +320,7 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 		return err
 	}
 	ses.makeCache(r, result)
+	// The sender does not have the values of this machine's secrets, so it could not redact them.
 	done.Withheld, done.Recounted = secrets.Result(r.secrets, result, r.cmd.given)
 	out, sum := streamOf(&result.Stdout), streamOf(&result.Stderr)
 	done.Record = *r.extension(result, &RunResult{Stdout: out, Stderr: sum}, done.Recounted, ending{})

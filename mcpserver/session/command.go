@@ -83,6 +83,8 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 	if err := r.script.unsupported(); err != nil {
 		return nil, err
 	}
+	// This is a copy, because the flags that an entry adds must not change the index, which all sessions
+	// share.
 	info := *r.script.file.Program()
 	c := &command{secrets: r.secrets}
 	c.Stdin, c.Limits = r.in.Stdin, s.limits(r.rules.Limits, r.in.Timeout, r.grant.Entry)
@@ -235,6 +237,8 @@ const systemPath = "/usr/local/bin:/usr/bin:/bin"
 // HostPath returns the PATH of an entry's script on the host. No part of it comes from the server's
 // environment or from a client.
 func HostPath(entry policy.Entry) string {
+	// The configuration of a cloned project can start the server, and its PATH would then choose the
+	// programs that run on the host.
 	return strings.Join(append(slices.Clone(entry.SearchPath), systemPath), string(filepath.ListSeparator))
 }
 
@@ -300,6 +304,7 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		info.Flags = slices.Concat(c.packages.Flags, info.Flags)
 	}
 	s.startable(ctx, c)
+	// Without these variables, npm, npx, pip and uv retry a network that the sandbox does not have.
 	if len(allow) == 0 {
 		c.Env = append(c.Env, script.Offline()...)
 	}
@@ -328,10 +333,13 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	}
 	s.mountCache(ctx, r, c)
 	c.Cwd, c.argv = r.in.Cwd, c.Argv
+	// The sandbox would report a directory that does not exist, although the cause is the missing workspace.
 	at, below := strings.CutPrefix(path.Clean(c.Cwd), sandbox.WorkspaceDir)
 	if below && (at == "" || at[0] == '/') && rank(c.Workspace.Mode) == 0 {
 		return fault.CwdWithoutWorkspace.Because(nil)
 	}
+	// Records and answers keep /skill, the path that the reference implementation uses, even if the
+	// interpreter gets the longer one.
 	if r.grant.Entry.Execution != policy.ExecutionStdin {
 		c.argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
 	}
@@ -395,6 +403,7 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 		return err
 	}
 	c.argv = c.Argv
+	// The answer to the caller must not contain a path of this machine.
 	if r.grant.Entry.Execution != policy.ExecutionStdin {
 		c.argv = script.Argv(info, c.Interpreter.Path, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
 	}
@@ -566,6 +575,7 @@ func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
 	if found == "" {
 		return
 	}
+	// The error of a canceled call would drop a cache that is in order.
 	tree, err := s.cfg.Trees.Tree(context.WithoutCancel(ctx), found)
 	if err != nil {
 		s.cfg.Logger.WarnContext(ctx, "stored cache of an interpreter cannot be read; it will be made again",

@@ -453,6 +453,7 @@ func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 	if r.cmd == nil || r.cmd.Argv == nil || r.grant.Target == policy.TargetHost {
 		return nil
 	}
+	// Only these two errors come from the sandbox. Every other one means that it never got the command.
 	if failed := o.Error; failed != nil && failed.Code != string(fault.CodeCwdDenied) &&
 		failed.Code != string(fault.CodeSandboxUnavailable) {
 		return nil

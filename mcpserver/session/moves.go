@@ -72,6 +72,7 @@ func (s *Sessions) claim(ctx context.Context, call Call, ses *Session) (*Session
 	} else if id == ses.id {
 		return ses, nil
 	}
+	// The session that was registered first must be the only one that calls find by the name.
 	s.table.lose(ses)
 	call.Handle = "" // the session with the name is meant, even if a handle leads to another
 	first, err := s.locate(ctx, call)
@@ -99,6 +100,7 @@ func (s *Session) publish(ctx context.Context, l *Loaded) error {
 // takeOver continues the record of a session that no server has. Its skills are active if their files are the
 // same. Approvals for the rest of the session are not restored: the user is asked again.
 func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *Session, err error) {
+	// A record that was taken must be continued or released, even if the caller has left.
 	ctx = context.WithoutCancel(ctx)
 	if err := s.cfg.Records.Take(ctx, id); err != nil {
 		return nil, err
@@ -112,6 +114,7 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 			s.cfg.Records.Release(id)
 		}
 	}()
+	// The record is read only after Take, since another server could still append to it before.
 	past, err := cfharness.Recall(ctx, s.cfg.Records, id)
 	if err != nil || past.Principal != call.Principal.Name || !call.admits(past.Profile, past.ParentSession) {
 		return nil, err

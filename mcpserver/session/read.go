@@ -245,12 +245,15 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 		return d, s.notFetched(ctx, r, sk, path, skills.ErrNotIndexed)
 	}
 	resource := sk.Resource(ctx, path)
+	// Without this wait, two dozen reads of a large file at once exhausted a server with 2 GiB of memory.
 	if resource != nil && r.call.Room != nil {
 		if err := r.call.Room(ctx, resource.Size); err != nil {
 			return d, err
 		}
 	}
 	content, err := sk.Read(ctx, path, skills.MaxFile)
+	// The policy decides again about the fresh version, because the edit may have hidden the skill or
+	// changed what it allows.
 	if fresh := s.rescanned(ctx, r, sk, path, err); fresh != nil {
 		return s.fetch(ctx, r, fresh, path)
 	}

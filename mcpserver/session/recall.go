@@ -97,6 +97,7 @@ func (s *Session) restore(ctx context.Context, p *earlier.Session) {
 	s.restored[p.ID] = true
 	// The mode first: no restored skill may be used in a more permissive mode.
 	s.raise(s.inForce(), p.Mode)
+	// Only session.started names the parent, so a session that has begun keeps the parent that it recorded.
 	if !s.began && s.parent == "" {
 		s.parent = p.ID
 	}
@@ -134,6 +135,7 @@ func (s *Session) restoreActivation(ctx context.Context, from string, row cfharn
 	}
 	same := sk != nil && index.TreeDigest == x.TreeDigest
 	if same {
+		// The turn belongs to the call that loaded the skill in the earlier session.
 		x.TaskID = ""
 		row.RunID, row.ActivatedAt, row.Skillsd = s.id, provenance.Stamp(s.cfg.Now()), &x
 		e = &provenance.Event{

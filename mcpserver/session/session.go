@@ -371,6 +371,8 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	}
 	ses.noteID(call)
 	ses.resumeClient(ctx, call)
+	// A run is decided before its first event is on the disk, so the skills of the start must be active by
+	// then.
 	if ses.startsActive() {
 		if err := ses.begun(ctx); err != nil {
 			return nil, err
@@ -526,6 +528,7 @@ func (s *Session) outputID(call Call) string {
 	n, err := strconv.ParseUint(number, 10, 31)
 	id := call.OutputID
 	s.mu.Lock()
+	// A number with leading zeros would be a second id of the same output.
 	own = own && err == nil && n > 0 && strconv.FormatUint(n, 10) == number && !s.taken[id] &&
 		len(s.taken) < maxTaken
 	if !own {

@@ -277,6 +277,7 @@ func (s *Session) end(ctx context.Context) error {
 	if !began {
 		return nil
 	}
+	// The snapshots of the registry and of the machine must come before the end in the chain.
 	s.background.Wait()
 	err := s.recordEnd(ctx)
 	if errors.Is(err, provenance.ErrLost) { // another server continues it

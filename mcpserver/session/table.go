@@ -254,6 +254,7 @@ func (t *table) leave(ses *Session) {
 	k.used = t.now()
 	k.busy--
 	if !k.shared || ses.decisions.Load() < maxShared {
+		// Another call may be waiting for the place of this session, which no call uses now.
 		t.makeRoom()
 		return
 	}
@@ -367,6 +368,7 @@ func (t *table) held() map[string]int {
 // false if that is necessary and all sessions of the principal are busy. t.mu is held.
 func (t *table) withinShare(principal string) bool {
 	n := t.held()[principal]
+	// The limit of open files can leave few places, of which one principal must not take more than half.
 	if n < min(maxRemoteEach, max(1, t.most/2)) {
 		return true
 	}
@@ -403,6 +405,7 @@ func (t *table) drop(ses *Session) {
 // finish records the end of a session in the background, and frees its place. If the end cannot be recorded,
 // the session keeps its place until endWhere tries again. t.mu is held.
 func (t *table) finish(ses *Session) {
+	// A call with one of its handles may come before the end is recorded.
 	ses.remember()
 	t.ending++
 	t.recording.Go(func() {
@@ -416,6 +419,7 @@ func (t *table) finish(ses *Session) {
 			t.unended = append(t.unended, ses)
 			return
 		}
+		// If a call has reopened the session meanwhile, the other place is for that.
 		if n := len(ses.keyed.places); n > 0 {
 			ses.keyed.places[n-1].Release()
 			ses.keyed.places = ses.keyed.places[:n-1]

@@ -314,6 +314,7 @@ func checkPooled(
 // hasBytes returns a function that reports an error if a file does not have these bytes.
 func hasBytes(data []byte) func(*os.File) error {
 	return func(f *os.File) error {
+		// One byte more than data also finds a file that only begins with data.
 		found := make([]byte, len(data)+1)
 		if n, _ := io.ReadFull(f, found); !bytes.Equal(found[:n], data) {
 			return errChanged
@@ -340,6 +341,7 @@ func (s *session) linkTo(dir *os.Root, name, pooled string, info fs.FileInfo) (f
 	if err := dir.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
+	// link(2) does not replace an existing name, so the link is made under another name and renamed.
 	temp := path.Join(path.Dir(name), fsys.TempPrefix+rand.Text())
 	if err := s.store.root.Link(pooled, path.Join(s.dirName(), temp)); err != nil {
 		return nil, err

@@ -225,6 +225,7 @@ func (st *Store) KeepChanges(
 					return err
 				}
 			}
+			// The earlier list is removed last, so that a crash leaves at least one of them.
 			if earlier == "" || earlier == d {
 				return nil
 			}
@@ -298,6 +299,7 @@ func (r *reader) Changes(_ context.Context, id string) (map[digest.Digest][]byte
 		if err != nil {
 			return nil, fmt.Errorf("session %s: %w", id, err)
 		}
+		// An undo must not follow a list that was changed. checkOriginals reports such a list.
 		if digest.FromBytes(data) == d {
 			lists[d] = data
 		}

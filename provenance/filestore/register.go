@@ -97,6 +97,7 @@ func lastLine(f *os.File) (line []byte, end int64, err error) {
 	if err != nil {
 		return nil, 0, cause(err)
 	}
+	// A torn line and the whole line before it fit into this part.
 	start := max(0, info.Size()-2*provenance.MaxRegisterLine)
 	tail, err := io.ReadAll(io.NewSectionReader(f, start, info.Size()-start))
 	if err != nil {
@@ -149,6 +150,7 @@ func (r *reader) Register(_ context.Context, keys ...note.Verifier) (*provenance
 	if reg.read != nil && reg.readOf == of {
 		return reg.read, nil
 	}
+	// Another server may append a line meanwhile, which may still be torn.
 	found, err := provenance.ReadRegister(io.LimitReader(f, info.Size()), keys...)
 	if err != nil {
 		return found, err

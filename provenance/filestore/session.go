@@ -298,6 +298,7 @@ func (s *session) checkHead(dir *os.Root) error {
 		if err := s.writeSession(dir, provenance.NoEvents(s.id)); err != nil {
 			return unavailable("create session", err)
 		}
+	// At the limit of file descriptors, the session is unavailable and not damaged.
 	case atLimit(err):
 		return unavailable("open session", err)
 	case err == nil && found.Head.Seq > last:
@@ -311,6 +312,7 @@ func (s *session) checkHead(dir *os.Root) error {
 func (s *session) begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// If the sync below failed before, begin is called again when the directory has its final name.
 	if s.name != s.id {
 		if err := s.store.root.Rename(s.name, s.id); err != nil {
 			return cause(err)
@@ -534,6 +536,8 @@ func (s *session) shutdown() error {
 	s.wg.Wait()
 	unsynced := s.syncTexts() // texts whose events are recorded once the session is open again
 	s.logMu.Lock()
+	// The kernel may report success for the next sync, so the next open of the session must rewrite the
+	// record.
 	if info, err := s.record.Stat(); err == nil && (s.log.suspect || unsynced != nil) {
 		text, _ := s.store.synced.has(provenance.EventsFile, info)
 		s.store.synced.note(text, false)
