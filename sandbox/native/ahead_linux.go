@@ -318,6 +318,8 @@ func (c *child) born(n int) (born [2]*os.Process, err error) {
 // stale reports whether something was mounted or unmounted on the host since the helper started: it has a
 // copy of the mounts of that time.
 func (s *spare) stale() bool {
+	// The kernel reports a change of the mount table as a priority event of mountinfo, see
+	// proc_pid_mountinfo(5).
 	p := []unix.PollFd{{Fd: int32(s.mounts.Fd()), Events: unix.POLLPRI}}
 	n, err := unix.Poll(p, 0)
 	return err != nil || n > 0
@@ -404,6 +406,7 @@ func (c *child) send(kind byte, files []*os.File) error {
 		serr = unix.Sendmsg(int(fd), []byte{kind, byte(len(files))}, rights, nil, unix.MSG_NOSIGNAL)
 		return serr != unix.EAGAIN && serr != unix.EINTR
 	})
+	// Otherwise a finalizer could close one of the descriptors before it is sent.
 	runtime.KeepAlive(files)
 	return errors.Join(err, serr)
 }
@@ -413,6 +416,8 @@ func (c *child) send(kind byte, files []*os.File) error {
 func hostView() (string, error) {
 	var view []byte
 	for _, path := range pidone.HostPaths() {
+		// A sandbox shows the target of a link, so both a replaced link and a replaced target make the helper
+		// unfit.
 		for _, stat := range []func(string, *unix.Stat_t) error{unix.Lstat, unix.Stat} {
 			var st unix.Stat_t
 			switch err := stat(path, &st); err {

@@ -162,6 +162,7 @@ func arrange(own string) bool {
 		}
 	}
 	control := filepath.Join(own, "cgroup.subtree_control")
+	// A process may fork while it is moved, and its child would stay behind in own.
 	for range 3 {
 		move(filepath.Join(inner, "cgroup.procs"))
 		// The kernel refuses this while own contains a process.
@@ -333,6 +334,8 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 	case b.memory == MemoryCgroup2 && filepath.IsAbs(b.unified):
 		dir := filepath.Join(b.unified, name)
 		g.dirs, g.mem, g.pids = []string{dir}, dir, dir
+		// Version 2 limits swap apart from memory, so without memory.swap.max a run could use both. With
+		// memory.oom.group, the kernel ends the run as a whole and not one process of it.
 		settings = []setting{
 			{dir, "memory.max", mem, false}, {dir, "memory.swap.max", "0", true},
 			{dir, "memory.oom.group", "1", true}, {dir, "pids.max", pids, false},
@@ -341,6 +344,8 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 	case b.memory == MemoryCgroup1 && b.mem != "":
 		g.mem = filepath.Join(b.mem, name)
 		g.dirs = []string{g.mem}
+		// The kernel refuses a limit for memory and swap together that is below the limit for memory, so the
+		// order matters.
 		settings = []setting{
 			{g.mem, "memory.limit_in_bytes", mem, false}, {g.mem, "memory.memsw.limit_in_bytes", mem, true},
 			{g.mem, "memory.swappiness", "0", true},

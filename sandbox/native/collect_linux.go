@@ -96,6 +96,8 @@ func unpack(data []byte, res *sandbox.Result) {
 	size := 0
 	for i, f := range files {
 		size += len(f.Data)
+		// A guest can send any name, such as one that leads out of the directory or one that it has sent
+		// before.
 		if !fs.ValidPath(f.Name) || f.Name == "." || !sandbox.Printable(f.Name) ||
 			i > 0 && files[i-1].Name == f.Name || len(res.Out) == maxOutFiles || size > maxOutBytes {
 			skip(res, f.Name)

@@ -206,6 +206,7 @@ func (d *descriptors) read(dir string, done <-chan struct{}) {
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFIFO:
 			d.pipes[st.Ino] = true
+		// Anonymous inodes, such as the inode of an epoll instance, have no file type.
 		case 0:
 			if target, _ := os.Readlink(dir + "/fd/" + name); target == "anon_inode:[eventpoll]" {
 				d.count(dir + "/fdinfo/" + name)

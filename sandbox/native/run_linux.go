@@ -220,6 +220,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	begun := time.Now()
 	e.refusal = e.begin()
 	e.held = time.Since(begun)
+	// The wait in begin is not part of the run's time, so the time limit is watched only from here on.
 	watchers.Go(func() { sandbox.Watch(ctx, e.limits.Timeout, e.done, func(o sandbox.Outcome) { e.end(o) }) })
 	watchers.Go(e.meter)
 	goErr := e.refusal

@@ -169,6 +169,7 @@ func awaitSent() (all []int, err error) {
 	if n == 0 {
 		unix.Exit(0) // the parent is gone, so no command will come
 	}
+	// The kernel drops descriptors that do not fit into the buffer, and sets MSG_CTRUNC.
 	if n != len(b) || b[0] != MsgSpec || flags&unix.MSG_CTRUNC != 0 {
 		return nil, step("wait for the spec", unix.EBADMSG)
 	}

@@ -138,6 +138,7 @@ func (h *helper) run() error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return step("set the parent death signal", err)
 	}
+	// The command may have the same user as the helper, and could read the memory of a dumpable process.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return step("become undumpable", err)
 	}
@@ -350,6 +351,7 @@ func enterGroups(oob []byte, groups int) error {
 			return err
 		}
 		for _, fd := range doors {
+			// In a tasks file, 0 is the thread that writes it.
 			if _, err := unix.Write(fd, []byte("0")); err != nil {
 				return err
 			}
@@ -401,6 +403,7 @@ func (h *helper) start() (int, error) {
 		}
 		stdin = uintptr(fd)
 	}
+	// A descriptor that the command inherits could lead out of the sandbox, as in CVE-2024-21626.
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return 0, err
 	}
@@ -414,6 +417,7 @@ func (h *helper) start() (int, error) {
 // reap waits with a raw system call, so that the runtime does not start a thread: if the command has reached
 // its process limit, that would crash the helper.
 func (h *helper) reap(pid int) error {
+	// The parent reads the streams until no process has them open.
 	for fd := 0; fd < 3; fd++ {
 		_ = unix.Close(fd)
 	}

@@ -371,6 +371,7 @@ var Masked = []string{"keys", "key-users", "kallsyms", "sched_debug", "timer_lis
 // maskKernel covers the files in [Masked].
 func maskKernel() error {
 	for _, f := range Masked {
+		// This file of the new root is empty.
 		fd, err := cloneTree(unix.AT_FDCWD, "etc/resolv.conf", attrReadOnly)
 		if err != nil {
 			return step("mask /proc", err)
