@@ -31,6 +31,7 @@ func (a *asks) ask(
 	if a.pending == nil {
 		a.pending = make(map[string]chan *message)
 	}
+	// The answer may arrive before write has returned.
 	a.pending[idKey(id)] = answer
 	a.mu.Unlock()
 	defer a.take(id)
@@ -52,6 +53,7 @@ func (a *asks) ask(
 			// The error has only the text: an *Error in the chain would be sent back to the client.
 			return fmt.Errorf("ask %s: %w %v", method, ErrFailed, cmp.Or(err, error(&failure)))
 		}
+		// Another program may read the user's answer by exact keys, so it must have only one meaning.
 		err = Unambiguous(m.result, "action", "content")
 		if err != nil {
 			return fmt.Errorf("ask %s: %w", method, err)

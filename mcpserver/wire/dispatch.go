@@ -245,6 +245,7 @@ func (d *Dispatcher) initialize(ctx context.Context, r *Request) (any, error) {
 		return nil, err
 	}
 	version := params.ProtocolVersion
+	// The newest revision has no handshake, so a client that sends initialize gets an older one.
 	if !slices.Contains(Versions()[1:], version) {
 		version = Versions()[1]
 	}
@@ -365,6 +366,7 @@ func (d *Dispatcher) encode(ctx context.Context, m *message, result any, failure
 		// encoding/json would check and copy the output of MarshalJSON once more.
 		made, err = own.MarshalJSON()
 	}
+	// A newline in the result would end the message on stdio, and encoding/json removes it.
 	if line == nil && (made == nil || bytes.IndexByte(made, '\n') >= 0) {
 		made, err = json.Marshal(result)
 	}

@@ -233,6 +233,7 @@ func (ex *exchange) answer(ctx context.Context, result any, failure *Error) {
 		ex.stream.status = statusOf(failure.Code)
 	}
 	line := d.encode(ctx, ex.msg, result, failure)
+	// Otherwise a client that reads none of its answers would hold memory without limit.
 	if len(line) > shortAnswer && !ex.admission.memory.Raise(ctx, len(line)) {
 		line = d.encode(ctx, ex.msg, nil, &Error{Code: CodeBusy,
 			Message: "the request was carried out, and there is no room for its answer: read the others"})
@@ -335,6 +336,7 @@ func IsForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) !=
 // ServeForwarded answers a request that another server has forwarded or spread, after that server made all
 // checks up to the rate. If this server does not have the session, or is stopping, it answers 421.
 func (h *HTTP) ServeForwarded(w http.ResponseWriter, r *http.Request, principal string) {
+	// Once the shutdown waits for forwarded requests, TryRLock fails, so that no other one begins.
 	lives := h.forwards.TryRLock()
 	if lives {
 		defer h.forwards.RUnlock()

@@ -117,6 +117,7 @@ func (h *HTTP) session(ctx context.Context, id, principal string) *httpSession {
 		s.end(ErrDisconnected)
 		h.audience.remove(s.announcer)
 	}
+	// Another request may have reopened the session first, or its client may have ended it.
 	return h.sessions.enter(id, principal)
 }
 

@@ -133,6 +133,7 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 	defer s.takeStream(cancel)()
 	out := newLineWriter(newHTTPStream(w, r, h.opts.WriteTimeout))
 	defer out.retire()
+	// This comment sends the headers, by which the client learns that the stream is open.
 	out.write([]byte(": open"))
 	defer keepAlive(out, h.opts.KeepAlive).Stop()
 	s.announcer.open() // changes queued since the last stream come first

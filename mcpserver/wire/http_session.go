@@ -123,6 +123,7 @@ func (t *sessionTable) idlest(principal string) (idlest *httpSession) {
 	_, share := t.room.Most(principal)
 	for _, s := range t.byID {
 		n := t.room.Held(s.principal)
+		// After the exchange, the other principal must still have more sessions than this one.
 		if s.busy > 0 || s.principal != principal && (own >= share || n < own+2) {
 			continue
 		}

@@ -240,6 +240,7 @@ func (st *Store) keep(
 	if err != nil {
 		return provenance.File{}, fmt.Errorf("put %s: %w", name, err)
 	}
+	// The bytes come first, since a reader must not find the name of a file without its bytes.
 	if err := st.putBlob(ctx, sum, data); err != nil {
 		return provenance.File{}, fmt.Errorf("put %s: %w", name, err)
 	}

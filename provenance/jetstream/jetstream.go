@@ -136,6 +136,7 @@ func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	// In a subject, these characters separate parts or match any part.
 	node := strings.NewReplacer(".", "_", "*", "_", ">", "_", " ", "_").Replace(c.opts.Node)
 	st := &Store{reader: reader{cluster: c}, name: cmp.Or(node, "node") + "-" + rand.Text()[:10],
 		turns: map[string]*turn{}, known: map[digest.Digest]time.Time{},
@@ -156,6 +157,7 @@ func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open records: %w", err)
 	}
+	// Other stores may ask for this one from now on, so its subscriptions must have reached the servers.
 	if err := c.ask(ctx, conn.FlushWithContext); err != nil {
 		return nil, fmt.Errorf("open records: %w", err)
 	}
@@ -293,6 +295,7 @@ func (c *cluster) ask(ctx context.Context, do func(ctx context.Context) error) e
 		err := do(try)
 		cancel()
 		switch {
+		// These errors are answers of the cluster too, so it is not silent.
 		case err == nil, errors.Is(err, jetstream.ErrMsgNotFound),
 			errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, provenance.ErrTaken):
 			c.heard()
@@ -351,6 +354,7 @@ func (c *cluster) probe() (end func(), hopeless bool) {
 		return nil, true
 	}
 	end = func() { <-c.probing }
+	// The operation before this one may have found that the cluster answers again.
 	if c.Answers() {
 		end()
 		end = func() {}
@@ -372,6 +376,7 @@ func (c *cluster) Answers() bool { return c.silent() <= c.opts.Patience }
 // nudge reconnects, to find another server, if the cluster has been silent for long.
 func (c *cluster) nudge(begin time.Time) {
 	long := time.Now().Add(-deaf).UnixNano()
+	// Of several operations that fail at once, only one reconnects.
 	moved := c.moved.Load()
 	if begin.UnixNano() < long && c.answered.Load() < long && moved < long &&
 		c.moved.CompareAndSwap(moved, time.Now().UnixNano()) {

@@ -112,6 +112,7 @@ func (st *Store) Import(ctx context.Context, cells *Cells, from provenance.Reade
 	if err != nil {
 		return err // the record may have been published
 	}
+	// Otherwise a session that crashed would be reported as open in this store.
 	t.held.Store(false)
 	if _, err := st.Verify(ctx, id); err != nil {
 		return fail(err)

@@ -83,6 +83,7 @@ func (r *reader) record(ctx context.Context, session string, from uint64) (*line
 	}
 	lines := &lineReader{next: next, stop: stop, cluster: r.cluster, ctx: ctx}
 	if err := lines.take(first); err != nil {
+		// Without stop, the iterator would keep the context of the request forever.
 		stop()
 		return nil, err
 	}

@@ -209,6 +209,8 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 		select {
 		case <-r.done: // an answered caller may append again instead of recording the events of others
 		default:
+			// The message contains events of other callers too, so it is sent even if the context of this one
+			// ends.
 			t.gather()
 			t.commit(context.WithoutCancel(ctx))
 		}
@@ -316,6 +318,8 @@ func (t *turn) commit(ctx context.Context) {
 	for len(requests) > 0 {
 		var fresh []*request
 		for _, r := range requests {
+			// An append whose outcome was unknown is repeated with the same event, which may be recorded by
+			// now.
 			if recorded, ok := t.landed[r.event]; ok {
 				*r.event = recorded
 				close(r.done)
@@ -443,6 +447,7 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 			t.advance(b, ack.Sequence)
 			return nil
 		}
+		// After an attempt with an unknown outcome, a refusal may mean that this attempt was recorded.
 		if refused(err) && !doubt {
 			return unavailable(err)
 		}
