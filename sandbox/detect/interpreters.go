@@ -345,6 +345,7 @@ func (f *Finder) ask(ctx context.Context, found, program, home string, args ...s
 	if home != "" {
 		cmd.Env = append(cmd.Env, "HOME="+home)
 	}
+	// A shim of pyenv starts the version that a file in its working directory names.
 	cmd.Dir = "/"
 	cmd.Stdout = out            // the other streams are /dev/null
 	cmd.WaitDelay = time.Second // a shim may leave a process that keeps the pipe open

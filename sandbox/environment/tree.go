@@ -236,6 +236,7 @@ func (t *Tree) verify(ctx context.Context) error {
 		t.forget(err)
 		return err
 	}
+	// A file may change after it was compared, so the age of the check is measured from its beginning.
 	t.full = begin
 	if renewed || !content.Marks { // elsewhere only the list of files in them is of use
 		// Marks only save time: without them the next process hashes the files.

@@ -44,6 +44,7 @@ func (t *Tree) watch() *os.File {
 		return nil
 	}
 	events := os.NewFile(uintptr(fd), "inotify")
+	// The watches are on the verified directory, even if its name leads elsewhere by now.
 	top := "/proc/self/fd/" + strconv.Itoa(int(t.top.Fd())) + "/"
 	for i := range t.members {
 		if t.members[i].Kind != directory {

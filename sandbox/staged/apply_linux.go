@@ -85,6 +85,7 @@ func Apply(ctx context.Context, l *Layer) []sandbox.Write {
 		a.report("write", ".", errMany)
 	}
 	if a.changed {
+		// flush syncs only the files, and this also writes their names and the directories.
 		if err := unix.Syncfs(int(to.Fd())); err != nil {
 			a.report("write", ".", refusal("what was applied may not be on disk: "+reason(err)))
 		}

@@ -112,6 +112,7 @@ func ParseIndex(index string) ([]egress.Target, error) {
 	if u.Port() == "" && u.Scheme == "http" {
 		hosts[0] += ":80"
 	}
+	// PyPI serves its files from another host.
 	if u.Hostname() == "pypi.org" {
 		hosts = append(hosts, "files.pythonhosted.org")
 	}

@@ -76,6 +76,7 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 		return nil, err
 	}
 	index := cmp.Or(m.Node, NPM)
+	// npm must run no script of a package and read no configuration of the user.
 	argv := []string{
 		in.Path, cli, "install", "--package-lock-only", "--ignore-scripts", "--no-audit", "--no-fund",
 		"--no-update-notifier", "--registry=" + index, "--userconfig=/dev/null",

@@ -121,6 +121,8 @@ func finish(top *node, blobs environment.Blobs) (environment.Manifest, []environ
 	} else if !etc.Mode.IsDir() {
 		return nil, nil, &UnsafeError{"etc", "is not a directory"}
 	}
+	// Otherwise the files of every sandbox would be left out together with a directory that not all users may
+	// read.
 	etc.Mode |= 0o555
 	for name, text := range Synthetic {
 		sum, size, err := blobs.Put(strings.NewReader(text), false)
