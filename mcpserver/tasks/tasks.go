@@ -207,6 +207,7 @@ func (s *Store) Call(ctx context.Context, request mcp.CallToolRequest, handle Ha
 	select {
 	case <-t.ended:
 	case <-ticker.C:
+		// If stop returns false, the request has ended and the work is being cancelled.
 		if s.register(ctx, t, ticker.C) && stop() {
 			if answer := s.handOver(ctx, t); answer != nil {
 				return answer, nil
@@ -281,6 +282,7 @@ func (s *Store) handOver(ctx context.Context, t *Task) *state {
 	}
 	t.handedOver = true
 	time.AfterFunc(time.Until(t.created.Add(TTL)), func() {
+		// It is forgotten first, so that end does not charge its result.
 		s.forget(t)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -433,6 +435,7 @@ func (s *Store) Close() {
 	s.mu.Lock()
 	s.closed = true
 	for _, t := range s.tasks {
+		// A call that is not a task yet ends with its request.
 		if t.handedOver {
 			t.cancel(wire.ErrDisconnected)
 		}

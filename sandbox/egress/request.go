@@ -138,6 +138,7 @@ func plainRequest(method, target, version string, fields []field) (request, erro
 	if i := strings.IndexAny(authority, "/?"); i >= 0 {
 		authority, path = authority[:i], authority[i:]
 	}
+	// A request's target has no fragment (RFC 9112, section 3.2), and servers treat one differently.
 	if strings.Contains(path, "#") {
 		return request{}, errMalformed
 	}

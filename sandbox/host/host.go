@@ -192,6 +192,7 @@ func (e *execution) kill() {
 
 func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error) {
 	c := exec.Command(e.cmd.Argv[0], e.cmd.Argv[1:]...)
+	// A nil Env would give the command the server's own variables.
 	c.Dir, c.Env, c.SysProcAttr = dir, append([]string{}, e.cmd.Env...), attributes()
 	pipes, err := connect(c, e.cmd.Stdin != nil)
 	if err != nil {
@@ -202,6 +203,7 @@ func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error
 		return nil, unavailable("the interpreter could not be started", "check that it can be executed", err)
 	}
 	e.proc = c.Process
+	// As long as this process has the writing ends open, reading the streams would never end.
 	pipes.closeTheirs()
 
 	var drains, others sync.WaitGroup
@@ -214,6 +216,7 @@ func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error
 	err = e.wait(c)
 	close(e.done) // no more signals: the process ID may be reused
 	if pipes.stdin != nil {
+		// A process that left the session may keep the other end open without reading it.
 		_ = pipes.stdin.SetDeadline(time.Now())
 	}
 	others.Wait()

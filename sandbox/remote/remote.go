@@ -141,6 +141,7 @@ func (t *sender) send(k kind, body []byte, reply string) error {
 		if more {
 			plain[1] = 1
 		}
+		// The seal includes the subject, so that a message cannot be repeated to another receiver.
 		m := &nats.Msg{Subject: t.inbox, Reply: reply, Data: t.seal.Seal(nil, nil, plain, []byte(t.inbox))}
 		if err := t.conn.PublishMsg(m); err != nil {
 			return err

@@ -72,6 +72,8 @@ func (l *Link) Serve(ctx context.Context, pool, node string, work Work, log *slo
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
+			// A goroutine that starts while Serve waits would be a misuse of the WaitGroup, and could outlive
+			// Serve.
 			if !w.ended {
 				w.serving.Go(func() { serve(ctx, o) })
 			}
@@ -83,6 +85,8 @@ func (l *Link) Serve(ctx context.Context, pool, node string, work Work, log *slo
 	}
 	asks, err := l.conn.Subscribe(l.subject("ask", pool), taken(kindAsk, w.asked))
 	if err == nil {
+		// Before the answer to this flush, the server may lack the subscriptions and report that no worker
+		// responds.
 		err = l.conn.Flush()
 	}
 	if err == nil {
@@ -97,6 +101,7 @@ func (l *Link) Serve(ctx context.Context, pool, node string, work Work, log *slo
 	w.ended = true
 	w.mu.Unlock()
 	w.serving.Wait()
+	// The caller may close the connection, and the last answers must have left it.
 	return errors.Join(err, l.conn.FlushTimeout(patience))
 }
 
@@ -119,6 +124,7 @@ func (w *worker) offered(ctx context.Context, o offer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r.answer == nil {
+		// Nothing was started. The pool may offer the run again, for example after a slow confirmation.
 		delete(w.runs, r.id)
 		return
 	}
@@ -218,6 +224,7 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 		}
 		return nil
 	})
+	// This also ends the goroutine that receives cancellations, for which a deferred call waits.
 	cancel()
 	if late {
 		r.send(kindLate, nil)

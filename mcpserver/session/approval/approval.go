@@ -153,6 +153,7 @@ func (a *Approver) Begin(
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.pending, func(_ string, p Pending) bool { return now.After(p.until) })
 	if len(a.pending) >= maxCounted {
+		// Answers are checked against the ledger, so they stay valid.
 		clear(a.pending)
 	}
 	a.pending[state.Nonce] = Pending{*state, form, until}

@@ -202,6 +202,7 @@ func (c *Codes) Take(ctx context.Context, call digest.Digest, now time.Time) (by
 
 // Code returns the canonical form of a code that a user typed.
 func Code(typed string) string {
+	// The alphabet of rand.Text has no 0, 1 and 8.
 	letters := strings.NewReplacer("-", "", " ", "", "0", "O", "1", "I", "8", "B").
 		Replace(strings.ToUpper(typed))
 	if len(letters) != 8 {

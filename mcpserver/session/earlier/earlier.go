@@ -163,6 +163,7 @@ func (x *Index) Add(p *Session) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	// A scan has no Raised, and must not lose the one of a session that ended in this process.
 	if was := x.known[p.ID]; was != nil {
 		p.Raised = cmp.Or(p.Raised, was.Raised)
 	}

@@ -96,6 +96,7 @@ func (p *Peers) Forget(ctx context.Context, key earlier.Key, id string) error {
 		if is, _ := parse(value); is != id {
 			return nil
 		}
+		// Cells cannot be deleted. parse finds no session in this value, which expires soon.
 		return []byte("gone")
 	})
 }
