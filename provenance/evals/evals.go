@@ -154,6 +154,7 @@ func Write(
 	if err != nil {
 		return err
 	}
+	// The first empty list is the list of steps, which are written one by one.
 	head, _, _ = bytes.Cut(head, []byte("[]"))
 	w.transcript, w.runs = w.create("transcript.md"), w.create("skillsd.json")
 	w.made = w.create("outputs/metrics.json")

@@ -157,6 +157,7 @@ func (c *Counters) Add(ctx context.Context, e *provenance.Event) {
 	switch s.Action {
 	case story.Opened:
 		c.mu.Lock()
+		// The clone does not keep the whole event in memory.
 		c.sessions[strings.Clone(e.Session)] = e.Time
 		c.mu.Unlock()
 	case story.Ended:
