@@ -143,7 +143,8 @@ func decodeArgument(name string, value json.RawMessage, field reflect.Value) *se
 	}
 	if of.Kind() == reflect.Slice {
 		var items []json.RawMessage
-		_ = json.Unmarshal(value, &items) // decoding reports a value that is not a list
+		// If the value is not a list, decoding it into its field reports that.
+		_ = json.Unmarshal(value, &items)
 		// Decoding would turn null into an empty string.
 		i := slices.IndexFunc(items, func(item json.RawMessage) bool { return item[0] != '"' })
 		if i >= 0 {
@@ -225,7 +226,8 @@ func hasLoneSurrogate(raw []byte) bool {
 			}
 			i += 6
 		}
-		i++ // skip the escaped character, which may be a backslash
+		// The escaped character may be a backslash.
+		i++
 	}
 	return false
 }

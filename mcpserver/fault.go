@@ -107,7 +107,8 @@ func (f *Fault) Serve(ctx context.Context) {
 			}
 		}
 		if len(call.ID) == 0 || call.Method == "" {
-			continue // nothing to answer
+			// Notifications and responses get no answer (JSON-RPC 2.0).
+			continue
 		}
 		again := f.answer(&call, opening != nil)
 		if again && f.start(ctx, opening, rest, chunks) {

@@ -167,7 +167,8 @@ func (s *Server) readFile(
 		Invalid: invalid,
 	}
 	if call.Records != nil {
-		in.MaxChars = 0 // programs get everything they ask for; only text for models is cut
+		// Programs get everything that they ask for; only text for models is cut.
+		in.MaxChars = 0
 	} else if sk, dir, files := ses.Files(ctx, in); len(files) > 0 {
 		marks := marksOf(files, whyNotRunnable(ctx, ses, call, sk))
 		list := foldersOf(files).list(dir, nil, marks) + marks.rest

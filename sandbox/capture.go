@@ -71,7 +71,8 @@ func (c *Capture) Drain(pipe *os.File) (over bool) {
 			n, err = readNow(pipe, buf)
 		}
 		_, _ = c.Write(buf[:max(n, 0)])
-		if (c.total-1)/outputFactor >= c.limit { // the product could overflow
+		// The product could overflow.
+		if (c.total-1)/outputFactor >= c.limit {
 			return true
 		}
 		if err != nil {

@@ -182,7 +182,8 @@ func bearer(headers []string) (string, error) {
 	if token == "" || strings.ContainsAny(token[:1], "$%") {
 		return "", errEmpty
 	}
-	const plain = letters + "0123456789-._~+/=" // RFC 6750, section 2.1
+	// RFC 6750, section 2.1, allows these characters.
+	const plain = letters + "0123456789-._~+/="
 	if len(token) > maxToken || strings.Trim(token, plain) != "" {
 		return "", errMalformed
 	}

@@ -256,7 +256,8 @@ func (s *Session) read(ctx context.Context, sk *skills.Skill) (*Loaded, error) {
 			body := frontmatter.BodyOffset(content.Data)
 			return &Loaded{Skill: fresh, Index: index, Size: fresh.Size, file: content.Data,
 				Body: content.Data[body:], BodyOffset: body}, nil
-		case err == nil: // changed between the scan and the read
+		// The file changed between the scan and the read.
+		case err == nil:
 			err = &skills.DriftError{Want: fresh.Digest, Got: content.Digest, Path: fresh.File}
 		}
 		if _, drift := errors.AsType[*skills.DriftError](err); !drift || attempt == rereads {

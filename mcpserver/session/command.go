@@ -78,7 +78,8 @@ func (c *command) close() {
 // Errors: *Error.
 func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, err error) {
 	if turn.worker != nil {
-		return s.outline(r) // the worker makes the command on its own machine
+		// The worker makes the command on its own machine.
+		return s.outline(r)
 	}
 	if err := r.script.unsupported(); err != nil {
 		return nil, err
@@ -89,7 +90,8 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 	c := &command{secrets: r.secrets}
 	c.Stdin, c.Limits = r.in.Stdin, s.limits(r.rules.Limits, r.in.Timeout, r.grant.Entry)
 	defer func() {
-		if err != nil { // the caller closes only a command that it gets
+		// The caller closes only a command that it gets.
+		if err != nil {
 			c.close()
 		}
 	}()
@@ -181,7 +183,8 @@ func (s *Session) giveSecrets(r *run, c *command) (env []string, secrets map[str
 		c.secrets, err = s.redactorWith(secrets)
 	}
 	if err != nil {
-		what, _, _ := strings.Cut(err.Error(), ": ") // the cause after the colon may contain a path
+		// The cause after the colon may contain a path.
+		what, _, _ := strings.Cut(err.Error(), ": ")
 		return nil, nil, fault.EnvDenied.Because(err, "{what}", what)
 	}
 	return env, secrets, nil
@@ -210,7 +213,8 @@ func (s *Session) giveWorkspace(ctx context.Context, r *run, c *command) error {
 	if c.Workspace.Mode == sandbox.WorkspaceStaged {
 		c.keeper = s.keeperOf(ctx, r, filepath.Clean(c.Workspace.Dir.Name()))
 	}
-	if c.keeper != nil { // a nil *keeper in the interface would be a Keeper
+	// A nil *keeper in the interface would not be a nil Keeper.
+	if c.keeper != nil {
 		c.Workspace.Keeper = c.keeper
 	}
 	return nil
@@ -292,11 +296,13 @@ func (s *Session) environ(c *command, r *run, dir, file, home string) {
 func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script.Info) error {
 	allow, err := egress.ParseTargets(r.grant.Entry.Network)
 	if err != nil {
-		return fault.Internal(err) // entries were checked at the start
+		// Entries were checked at the start, so this is no fault of the call.
+		return fault.Internal(err)
 	}
 	file := sandbox.SkillDir + "/" + r.script.path
 	s.environ(c, r, sandbox.SkillDir, file, sandbox.TmpDir)
-	if v := c.Interpreter.Venv; v != nil { // as in an activated virtual environment
+	// The script finds it as in an activated virtual environment.
+	if v := c.Interpreter.Venv; v != nil {
 		c.Env[0] = "PATH=" + v.Dir + "/bin:" + systemPath
 	}
 	if c.packages != nil {
@@ -368,7 +374,8 @@ func (s *Session) startable(ctx context.Context, c *command) {
 	for _, name := range []script.Runtime{script.Python3, script.Node} {
 		in, err := s.cfg.ApartInterpreter(context.WithoutCancel(ctx), string(name))
 		if err != nil || in == nil || slices.ContainsFunc(in.Mounts, func(dir string) bool {
-			_, err := os.Stat(dir) // the directory may have been removed since detection
+			// The directory may have been removed since the detection.
+			_, err := os.Stat(dir)
 			return err != nil
 		}) {
 			continue

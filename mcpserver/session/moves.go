@@ -74,7 +74,8 @@ func (s *Sessions) claim(ctx context.Context, call Call, ses *Session) (*Session
 	}
 	// The session that was registered first must be the only one that calls find by the name.
 	s.table.lose(ses)
-	call.Handle = "" // the session with the name is meant, even if a handle leads to another
+	// The client means the session with the name, even if a handle leads to another.
+	call.Handle = ""
 	first, err := s.locate(ctx, call)
 	if first == nil && err == nil {
 		err = fault.SessionMoved.Because(provenance.ErrNotFound)
@@ -108,7 +109,8 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	var ses *Session
 	defer func() {
 		if ses != nil && taken != ses {
-			ses.close() // stops the goroutines that wait for late outcomes
+			// This ends the goroutines that wait for late outcomes.
+			ses.close()
 		}
 		if taken == nil {
 			s.cfg.Records.Release(id)
@@ -135,7 +137,8 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	}
 	ses.recordInBackground()
 	ses.keyed = &keyedState{key: earlier.KeyOf(call.Principal.Name, "", "", "moved", id)}
-	if call.name() == "" && ses.clientID == call.lasting() { // the session of this protocol session
+	// A call without a name belongs to the session of its protocol session.
+	if call.name() == "" && ses.clientID == call.lasting() {
 		ses.keyed.protocol = call.ProtocolSession
 	}
 	s.cfg.Logger.InfoContext(ctx, "session taken over", slog.String("session", id))

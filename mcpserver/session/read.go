@@ -260,7 +260,8 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 	if err != nil {
 		return d, s.notFetched(ctx, r, sk, path, err)
 	}
-	s.resetMisses(sk) // the client no longer guesses paths
+	// The client no longer guesses paths.
+	s.resetMisses(sk)
 	d.file = &ReadResult{
 		Skill: sk, Path: path, URI: sk.URI(path), Data: content.Data, Size: content.Size,
 		Want: sk.Digest, Got: content.Digest, Changed: !content.Matches, MIMEType: "text/markdown",
@@ -330,7 +331,8 @@ func (s *Session) notFetched(ctx context.Context, r *read, sk *skills.Skill, pat
 func (r *ReadResult) slice(offset, most int64, chars int) {
 	r.Offset = offset
 	if !r.Text {
-		r.Data = nil // a model gets the picture of a binary file, or none of its bytes
+		// A model gets the picture of a binary file, or none of its bytes.
+		r.Data = nil
 		return
 	}
 	start := min(offset, r.Size)

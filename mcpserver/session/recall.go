@@ -41,7 +41,8 @@ func (s *Session) remember() {
 // Errors: *Error if there are too many sessions.
 func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) (*Session, error) {
 	if s.cfg.Peers != nil {
-		return nil, nil // another server continues the session itself
+		// Another server continues the session itself.
+		return nil, nil
 	}
 	sum := earlier.Sum(call.Handle)
 	p := s.earlier.By(ctx, earlier.HandleKey(call.Principal.Name, sum))

@@ -355,7 +355,8 @@ type activationRow struct {
 // invalid_arguments for a parent that is not a session of the principal, *Error.
 func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	if s.namesProcess(&call) {
-		call.Named = "" // the session of the process has no key
+		// The session of the process has no key.
+		call.Named = ""
 	}
 	ses, err := s.find(ctx, call)
 	if err != nil {
@@ -508,7 +509,8 @@ func (s *Session) activatedAs(name string) *activation {
 	for _, a := range s.active {
 		if a.skill.Name() == name {
 			if only != nil {
-				return nil // the name is ambiguous
+				// The name is ambiguous, and a guess could choose the session of another conversation.
+				return nil
 			}
 			only = a
 		}

@@ -77,7 +77,8 @@ func (s *Session) start(ctx context.Context) error {
 		if s.under == s.inForce().number {
 			return nil
 		}
-		return s.begin(ctx, provenance.KindSessionResumed) // with the new policy
+		// The session continues under the new policy, which the event names.
+		return s.begin(ctx, provenance.KindSessionResumed)
 	}
 	if !s.began {
 		s.initial = s.startsWith()
@@ -210,7 +211,8 @@ func (s *Session) recordInBackground() {
 					Got: file.Digest.String(), Detail: name, Files: []provenance.File{file}})
 			}
 			level := slog.LevelWarn
-			if s.patient.Err() != nil { // the server ended before, which is no fault
+			// The server ended before the snapshots were complete, which is no fault.
+			if s.patient.Err() != nil {
 				level = slog.LevelDebug
 			}
 			if err != nil {

@@ -189,7 +189,8 @@ func (t *table) acquirePlace(ctx context.Context, principal string) (*admit.Clai
 	switch {
 	case place != nil:
 		return place, nil
-	case t.most < maxRemote: // the limit of open files bounds the places
+	// The limit of open files bounds the places.
+	case t.most < maxRemote:
 		return nil, fault.FilesExhausted.Because(errTooMany)
 	}
 	return nil, fault.SessionsInUse.Because(errTooMany)
@@ -206,7 +207,8 @@ func (t *table) seat(
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if ses := t.keyed[key]; ses != nil {
-		place.Release() // another call opened it meanwhile
+		// Another call has opened the session meanwhile.
+		place.Release()
 		t.keepOpen(ctx, ses)
 		return ses, nil
 	}
@@ -233,10 +235,12 @@ func (t *table) seat(
 // keepOpen keeps a session open until ctx ends. t.mu is held.
 func (t *table) keepOpen(ctx context.Context, ses *Session) {
 	if ses.keyed == nil {
-		return // the session of the process, which stays open
+		// The session of the process stays open.
+		return
 	}
 	ses.keyed.busy++
-	if ctx.Done() == nil { // AfterFunc would never call leave
+	// AfterFunc would never call leave.
+	if ctx.Done() == nil {
 		t.leave(ses)
 		return
 	}
@@ -410,7 +414,8 @@ func (t *table) finish(ses *Session) {
 	t.ending++
 	t.recording.Go(func() {
 		err := ses.end(context.Background())
-		ses.remember() // again, since calls that were being served may have loaded more skills
+		// This is repeated, because calls that were being served may have loaded more skills.
+		ses.remember()
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.ending--
@@ -435,7 +440,8 @@ func (t *table) endWhere(over func(*Session) bool) {
 	unended := t.unended
 	t.unended = nil
 	for _, ses := range unended {
-		if t.keyed[ses.keyed.key] != ses { // else a call has reopened it
+		// If this is not so, a call has reopened the session.
+		if t.keyed[ses.keyed.key] != ses {
 			t.finish(ses)
 		}
 	}

@@ -350,7 +350,8 @@ func (t *Task) run(ctx context.Context, handle Handler, request mcp.CallToolRequ
 		}
 		responses := mcp.InputResponses{}
 		for key := range result.InputRequests {
-			responses[key] = t.answers[key+suffix] // answered questions do not change any more
+			// Answered questions do not change any more, so this needs no lock.
+			responses[key] = t.answers[key+suffix]
 		}
 		request.Params.InputResponses, request.Params.RequestState = responses, result.RequestState
 	}
@@ -398,7 +399,8 @@ func (t *Task) end(ctx context.Context, result *mcp.CallToolResult, err error) {
 	t.status, t.message, t.result, t.failure, t.updated = status, "", made, failure, time.Now()
 	t.asked, t.answers = nil, nil
 	t.live.Release()
-	if t.store.tasks[t.id] == t { // else its life is over, and nothing would release the claim
+	// Otherwise the life of the task is over, and nothing would release the claim.
+	if t.store.tasks[t.id] == t {
 		t.results = t.store.results.Charge(t.owner, len(made)+len(failure))
 	}
 	// Keep only the result, not the request.

@@ -84,7 +84,8 @@ func (a *asks) take(id json.RawMessage) chan *message {
 // route passes a response to the call that waits for it. It returns false if no call does.
 func (a *asks) route(m *message) bool {
 	if m.id == nil {
-		return true // an error response without an id belongs to no call
+		// An error response without an id belongs to no call.
+		return true
 	}
 	answer := a.take(m.id)
 	if answer != nil {

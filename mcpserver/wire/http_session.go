@@ -47,7 +47,8 @@ func (h *HTTP) newSession(ctx context.Context, principal string, maxBytes int) *
 	ctx = withSession(context.WithoutCancel(ctx), s.session)
 	s.announcer = newAnnouncer(h.dispatcher.changes(ctx))
 	if h.opts.Spread != nil {
-		s.asks.next = rand.Int64N(1 << 52) // other servers may ask the client too
+		// Other servers may ask the client too, and their ids must differ.
+		s.asks.next = rand.Int64N(1 << 52)
 	}
 	s.base, s.end = context.WithCancelCause(h.base)
 	return s

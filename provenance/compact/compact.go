@@ -264,7 +264,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 		}
 		after := bytes.TrimLeft(rest[n:], " \t\r\n")
 		if len(after) == len(rest) {
-			return len(p) - len(rest), errSyntax // trailing data after the value
+			// The value is complete, so this is trailing data.
+			return len(p) - len(rest), errSyntax
 		}
 		rest = after
 	}
@@ -326,7 +327,8 @@ func one(key []byte, keys []string, values [][]byte, value []byte) bool {
 	}
 	for _, c := range key {
 		if c >= 0x7f || c == '\\' {
-			return false // may be equal to a key after decoding
+			// It may be equal to a key after decoding.
+			return false
 		}
 	}
 	for _, want := range keys {
@@ -376,7 +378,8 @@ func skip(b []byte, i int) int {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return i // after a number or a word
+				// This is the end of a number or a word.
+				return i
 			}
 			depth--
 			if depth == 0 {

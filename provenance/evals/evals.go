@@ -318,7 +318,8 @@ func stepOf(e *story.Step) Step {
 		case s.Code != "":
 			s.Tool = cmp.Or(s.Tool, "load_skill")
 		case byItself && !sent, slices.Contains(ruling.ReasonCodes, cfharness.RuleResumeReload):
-			s.Tool = "" // no call caused it
+			// No call caused it.
+			s.Tool = ""
 		}
 	case story.Read:
 	case story.Ran:

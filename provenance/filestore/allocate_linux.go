@@ -13,7 +13,8 @@ import (
 func allocate(root *os.Root, name string, bytes int64) (io.Closer, error) {
 	// A server that is killed between making a named file and removing its name would leave the file.
 	f, err := root.OpenFile(".", os.O_RDWR|unix.O_TMPFILE, fileMode)
-	if err != nil { // not every file system has files without a name
+	// Some file systems have no files without a name.
+	if err != nil {
 		f, err = root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
 		if err != nil {
 			return nil, err

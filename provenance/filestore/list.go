@@ -208,7 +208,8 @@ func (r *reader) isSession(id string) bool {
 		if err == nil && e.Session == id {
 			return true
 		}
-		break // every event names its session, so the first is enough
+		// Every event names its session, so the first one is enough.
+		break
 	}
 	regular := func(name string) bool {
 		info, err := dir.Lstat(name)

@@ -290,7 +290,8 @@ func (r *reader) Changes(_ context.Context, id string) (map[digest.Digest][]byte
 		name := path.Join(provenance.OriginalsDir, en.Name())
 		f, err := openRegular(dir, name)
 		if errors.Is(err, provenance.ErrNotFound) {
-			continue // a server has just replaced it
+			// A server has just replaced it.
+			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read %s of session %s: %w", name, id, err)

@@ -258,7 +258,8 @@ func (st *Store) Reserve(ctx context.Context, id string, bytes int64) (release f
 		st.ledger.mu.Unlock()
 	}
 	return sync.OnceFunc(func() {
-		_ = room.Close() // nothing was written, so nothing can be lost
+		// Nothing was written, so nothing can be lost.
+		_ = room.Close()
 		if st.ledger.of != nil {
 			st.ledger.forget(name)
 		}

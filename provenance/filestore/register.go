@@ -47,7 +47,8 @@ func (r *reader) enroll(signer note.Signer, wait time.Duration,
 	}
 	lock := flock.New(filepath.Join(r.dir, registerLock), flock.SetPermissions(fileMode))
 	if err := waitLock(lock, wait, 2*time.Millisecond); err != nil {
-		return fmt.Errorf("lock the register of sessions: %v", err) // %v: the session itself is not held
+		// The verb is %v, because the session itself is not held.
+		return fmt.Errorf("lock the register of sessions: %v", err)
 	}
 	defer lock.Close()
 	f, err := r.root.OpenFile(provenance.RegisterFile, os.O_RDWR|os.O_CREATE, fileMode)

@@ -534,7 +534,8 @@ func (s *session) shutdown() error {
 	close(s.stop)
 	<-s.done
 	s.wg.Wait()
-	unsynced := s.syncTexts() // texts whose events are recorded once the session is open again
+	// The events of these texts are recorded once the session is open again.
+	unsynced := s.syncTexts()
 	s.logMu.Lock()
 	// The kernel may report success for the next sync, so the next open of the session must rewrite the
 	// record.
@@ -547,7 +548,8 @@ func (s *session) shutdown() error {
 	s.logMu.Unlock()
 	var removed error
 	if name := s.dirName(); name != s.id {
-		removed = cause(s.store.root.RemoveAll(name)) // no event was recorded
+		// No event was recorded.
+		removed = cause(s.store.root.RemoveAll(name))
 	}
 	return errors.Join(closed, removed, s.signHead(), patiently(s.writeViews), s.closeFiles())
 }

@@ -147,7 +147,8 @@ func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
 		if st.holds(string(m.Data)) {
 			answer = []byte("1" + c.opts.Address)
 		}
-		_ = m.Respond(answer) // if the answer is lost, the caller asks again
+		// If the answer is lost, the caller asks again.
+		_ = m.Respond(answer)
 	}
 	for subject, answer := range map[string]nats.MsgHandler{c.subject("holds", st.name): holds,
 		c.subject("nodes"): st.present} {
@@ -380,7 +381,8 @@ func (c *cluster) nudge(begin time.Time) {
 	moved := c.moved.Load()
 	if begin.UnixNano() < long && c.answered.Load() < long && moved < long &&
 		c.moved.CompareAndSwap(moved, time.Now().UnixNano()) {
-		_ = c.conn.ForceReconnect() // if the connection is closed, the next request reports that
+		// If the connection is closed, the next request reports that.
+		_ = c.conn.ForceReconnect()
 	}
 }
 

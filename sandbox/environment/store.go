@@ -336,7 +336,8 @@ func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error)
 	if err := fsys.SyncDir(s.root, treesDir); err != nil {
 		return nil, err
 	}
-	time.Sleep(content.Settling) // so that the marks of the files can be trusted
+	// Until this time has passed, the marks of the files cannot be trusted.
+	time.Sleep(content.Settling)
 	return t.first(ctx)
 }
 

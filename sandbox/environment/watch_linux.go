@@ -27,7 +27,8 @@ func (t *Tree) quiet() bool {
 		for ; ; quiet = false {
 			_, ended = unix.Read(int(fd), buffer)
 			if ended != nil {
-				return true // no more events, or an error
+				// There are no more events, or there was an error.
+				return true
 			}
 		}
 	})

@@ -214,7 +214,8 @@ func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error
 	}
 	others.Go(func() { sandbox.Watch(ctx, e.limits.Timeout, e.done, e.end) })
 	err = e.wait(c)
-	close(e.done) // no more signals: the process ID may be reused
+	// No more signals may be sent, because the process ID may be reused.
+	close(e.done)
 	if pipes.stdin != nil {
 		// A process that left the session may keep the other end open without reading it.
 		_ = pipes.stdin.SetDeadline(time.Now())
@@ -272,7 +273,8 @@ func (e *execution) drain(f *os.File, into *sandbox.Capture) {
 
 // feed writes a command's input.
 func feed(f *os.File, data []byte) {
-	_, _ = f.Write(data) // a command need not read its input
+	// A command need not read its input.
+	_, _ = f.Write(data)
 	_ = f.Close()
 }
 
@@ -321,6 +323,7 @@ func (p *plumbing) closeTheirs() {
 func (p *plumbing) close() {
 	p.closeTheirs()
 	for _, f := range []io.Closer{p.stdin, p.stdout, p.stderr} {
-		_ = f.Close() // nil and closed files are allowed
+		// Nil and closed files are allowed.
+		_ = f.Close()
 	}
 }

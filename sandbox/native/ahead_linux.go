@@ -124,7 +124,8 @@ func (r *Runner) provide(files owner) {
 	}
 	s, err := r.newSpare(files)
 	if err != nil {
-		return // the next run starts its own helper, and reports why it cannot
+		// The next run starts its own helper, and reports why it cannot.
+		return
 	}
 	r.keep(s)
 }
@@ -250,14 +251,16 @@ func (r *Runner) newSpare(files owner) (_ *spare, err error) {
 	if err := startOthers(append(l.files, instructions)); err != nil {
 		return nil, err
 	}
-	closeAll(l.opened) // so that the socket ends with the helper
+	// The socket must end with the helper.
+	closeAll(l.opened)
 	l.opened = nil
 	s.child.stdin, s.child.stdout, s.child.stderr, s.child.control = l.ours[0], l.ours[1], l.ours[2],
 		l.ours[3]
 	born, err := s.child.born(len(births))
 	s.child.proc = born[0]
 	if born[1] != nil {
-		s.owners, _ = ownersOf(born[1]) // without it, the run creates its own
+		// Without it, the run creates its own.
+		s.owners, _ = ownersOf(born[1])
 		s.owner = files
 	}
 	return s, err
@@ -351,7 +354,8 @@ func (l *launch) fits() bool {
 	}
 	if l.root && l.cmd.Workspace.Mode != "" && l.cmd.Workspace.Mode != sandbox.WorkspaceNone &&
 		l.owners == nil {
-		return false // the command is the FileOwner, see workspace
+		// The command is the FileOwner, see workspace.
+		return false
 	}
 	// The helper's root covers /usr, and a root server's helper must not create overlays.
 	return !native || !slices.ContainsFunc(l.spec.Mounts, func(m pidone.Mount) bool {

@@ -158,7 +158,8 @@ func arrange(own string) bool {
 	move := func(procs string) {
 		_ = writeExisting(procs, strconv.Itoa(os.Getpid()))
 		for _, pid := range descendants(os.Getpid()) {
-			_ = writeExisting(procs, strconv.Itoa(pid)) // it may have ended
+			// The process may have ended.
+			_ = writeExisting(procs, strconv.Itoa(pid))
 		}
 	}
 	control := filepath.Join(own, "cgroup.subtree_control")
@@ -168,7 +169,8 @@ func arrange(own string) bool {
 		// The kernel refuses this while own contains a process.
 		err = writeExisting(control, "+memory +pids")
 		if err == nil {
-			_ = writeExisting(control, "+cpu") // optional: the limits work without it
+			// The limits work without this controller.
+			_ = writeExisting(control, "+cpu")
 			return true
 		}
 	}
@@ -272,7 +274,8 @@ func groupMemory(unified, memory string) (most int64) {
 		for dir := of.dir; dir != "" && dir != "/" && dir != "."; dir = filepath.Dir(dir) {
 			text, err := os.ReadFile(filepath.Join(dir, of.file))
 			if err != nil {
-				continue // the root of version 2 has no limit, and neither do directories above the hierarchy
+				// The root of version 2 has no limit, and neither do directories above the hierarchy.
+				continue
 			}
 			// Without a limit, version 2 has "max" and version 1 has a huge number.
 			limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
@@ -352,7 +355,8 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 		}
 		if b.pids != "" {
 			g.pids = filepath.Join(b.pids, name)
-			if g.pids != g.mem { // the controllers may be mounted together
+			// The controllers may be mounted together.
+			if g.pids != g.mem {
 				g.dirs = append(g.dirs, g.pids)
 			}
 			settings = append(settings, setting{g.pids, "pids.max", pids, false})

@@ -176,7 +176,8 @@ var mustAttach atomic.Bool
 func attached(do func() error, mounts ...*os.File) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good, because no other goroutine may use this thread
+		// The thread stays locked for good, because no other goroutine may use it.
+		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
 			// The first thread does not end, and /proc/self shows its tree.
 			defer runtime.UnlockOSThread()

@@ -177,7 +177,8 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 		return err
 	}
 	release, err := w.work.Slot(ctx, principal, func(before int) {
-		body, _ := json.Marshal(before) // a number cannot fail
+		// A number cannot fail.
+		body, _ := json.Marshal(before)
 		r.send(kindWaiting, body)
 	})
 	if err != nil {
@@ -193,7 +194,8 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 		r.send(kindLate, nil)
 		return err
 	case m.kind != kindJob:
-		return nil // the slot was released
+		// The pool has released the slot.
+		return nil
 	}
 	r.mu.Lock()
 	r.job = m.body
@@ -234,14 +236,16 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 	defer r.mu.Unlock()
 	r.answer, r.done = answer, time.Now()
 	for _, t := range r.waiting {
-		_ = t.send(kindAnswer, answer, "") // a pool that does not receive it asks again
+		// A pool that does not receive it asks again.
+		_ = t.send(kindAnswer, answer, "")
 	}
 	return nil
 }
 
 // ready returns the body of a kindHello or kindReady message.
 func (w *worker) ready(inbox string) []byte {
-	body, _ := json.Marshal(ready{w.node, inbox}) // strings cannot fail
+	// Strings cannot fail.
+	body, _ := json.Marshal(ready{w.node, inbox})
 	return body
 }
 
@@ -250,7 +254,8 @@ func (r *run) send(k kind, body []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.waiting {
-		_ = t.send(k, body, "") // receivers treat a lost message like silence
+		// Receivers treat a lost message like silence.
+		_ = t.send(k, body, "")
 	}
 }
 

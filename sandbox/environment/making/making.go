@@ -288,7 +288,8 @@ func failed(result *sandbox.Result, proxy *egress.Proxy) error {
 	for line := range strings.Lines(string(result.Stderr.Head) + "\n" + string(result.Stderr.Tail)) {
 		line = strings.TrimSpace(line)
 		if rest, ok := strings.CutPrefix(line, "ERROR: "); ok && rest != "" {
-			if !strings.HasPrefix(rest, "ResolutionImpossible") { // the line before it has the reason
+			// The line before it has the reason.
+			if !strings.HasPrefix(rest, "ResolutionImpossible") {
 				last = rest
 			}
 		} else if rest, ok := strings.CutPrefix(line, "npm error "); ok && last == "" &&

@@ -172,7 +172,8 @@ func parsePackageLock(data []byte) ([]environment.Package, error) {
 	for _, at := range slices.Sorted(maps.Keys(lock.Packages)) {
 		p := lock.Packages[at]
 		if at == "" || p.InBundle {
-			continue // the requested packages; a part of another package
+			// These are the requested packages, or a part of another package.
+			continue
 		}
 		const modules = "node_modules/"
 		inside := strings.LastIndex(at, modules)

@@ -208,7 +208,8 @@ func open(mode fs.FileMode) bool {
 func stale(at string, n, above *node) bool {
 	dir, name := path.Split(at)
 	if n.Content.compiled == nil || above == nil || path.Base(dir) != "__pycache__" {
-		return false // Python reads it without comparing a source
+		// Python reads it without comparing a source.
+		return false
 	}
 	module, _, _ := strings.Cut(name, ".")
 	source := above.Children[module+".py"]

@@ -211,7 +211,8 @@ func readAll(fd int) ([]byte, error) {
 // ignoreSignals resets the runtime's signal handlers. The kernel drops signals from inside the namespace for
 // which process 1 has no handler, so the command cannot kill its own init.
 func ignoreSignals() {
-	var act [4]uint64 // a zeroed struct kernel_sigaction is SIG_DFL
+	// A zeroed struct kernel_sigaction is SIG_DFL.
+	var act [4]uint64
 	for sig := uintptr(1); sig <= 64; sig++ {
 		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&act)), 0, 8, 0, 0)
 	}
@@ -250,7 +251,8 @@ func (h *helper) sendFiles() error {
 		return err
 	}
 	if h.proxy >= 0 {
-		_ = unix.Close(h.proxy) // without standard input, its number may be 0
+		// Without standard input, its number may be 0.
+		_ = unix.Close(h.proxy)
 	}
 	return h.closeFiles()
 }
@@ -313,7 +315,8 @@ func pollers() (own []int, err error) {
 		}
 		n, err := unix.Readlink(dir+"/"+name, target[:])
 		if err != nil {
-			continue // the descriptor of the listing itself
+			// This is the descriptor of the listing itself.
+			continue
 		}
 		if link := string(target[:n]); link == "anon_inode:[eventpoll]" || link == "anon_inode:[eventfd]" {
 			own = append(own, fd)

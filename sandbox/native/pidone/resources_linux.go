@@ -33,7 +33,8 @@ func (p *program) memory(noAnonFiles bool) {
 			p.when(unix.BPF_JGT, MaxShared, retNoMem)
 		}
 	})
-	if !noAnonFiles { // otherwise absent includes these calls
+	// Otherwise absent includes these calls.
+	if !noAnonFiles {
 		p.rule(unix.SYS_MEMFD_CREATE, func(p *program) {
 			p.load(offArg0 + 8)
 			p.when(unix.BPF_JSET, mfdHugeTLB, retNoMem)

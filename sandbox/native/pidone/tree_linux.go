@@ -241,7 +241,8 @@ func hostRoot() (binds []bind, links []link, err error) {
 		}
 		fd, err := cloneTree(unix.AT_FDCWD, "/etc/"+f, attrReadOnly)
 		if err != nil {
-			continue // some systems hide parts of /etc, and no protection depends on these
+			// Some systems hide parts of /etc, and no protection depends on these.
+			continue
 		}
 		binds = append(binds, bind{fd, "etc/" + f, st.Mode&unix.S_IFMT == unix.S_IFDIR})
 	}
