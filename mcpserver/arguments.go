@@ -69,6 +69,8 @@ func decodeArguments(raw json.RawMessage, dst any, required ...string) *session.
 		return invalidArguments("a string holds a lone surrogate or bytes that are not UTF-8",
 			"send well-formed Unicode text")
 	}
+	// A program that approves calls may read keys exactly. It must not approve another call than the one that
+	// runs.
 	members, err := wire.Members(raw)
 	if err != nil {
 		return invalidArguments("arguments: "+err.Error(),
@@ -141,7 +143,8 @@ func decodeArgument(name string, value json.RawMessage, field reflect.Value) *se
 	}
 	if of.Kind() == reflect.Slice {
 		var items []json.RawMessage
-		_ = json.Unmarshal(value, &items) // decoding reports a value that is not a list
+		// If the value is not a list, decoding it into its field reports that.
+		_ = json.Unmarshal(value, &items)
 		// Decoding would turn null into an empty string.
 		i := slices.IndexFunc(items, func(item json.RawMessage) bool { return item[0] != '"' })
 		if i >= 0 {
@@ -182,6 +185,7 @@ func unquoted(value json.RawMessage) json.RawMessage {
 // whole converts a number without fraction, such as 5.0 or 5e3, to a JSON integer, and returns any other
 // value unchanged.
 func whole(value json.RawMessage) json.RawMessage {
+	// From this number on, a float64 does not represent every integer, so the value could change.
 	const exact = 1 << 53
 	n, err := strconv.ParseFloat(string(value), 64)
 	if err != nil || n != math.Trunc(n) || math.Abs(n) >= exact {
@@ -222,7 +226,8 @@ func hasLoneSurrogate(raw []byte) bool {
 			}
 			i += 6
 		}
-		i++ // skip the escaped character, which may be a backslash
+		// The escaped character may be a backslash.
+		i++
 	}
 	return false
 }

@@ -93,6 +93,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		}
 	} else {
 		call.ClientSession = cmp.Or(call.ClientSession, s.cfg.ClientSession)
+		// The client's own session is the session of the process, which calls find without a name.
 		if call.Named == s.cfg.ClientSession {
 			call.Named, call.ClientSession = "", cmp.Or(call.Named, call.ClientSession)
 		}

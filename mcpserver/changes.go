@@ -57,6 +57,7 @@ func (s *Server) changesFor(ctx context.Context) func(method string) bool {
 		case mcp.MethodNotificationToolsListChanged:
 			news = before.tools != now.tools || before.texts != now.texts && !clientOf(ctx).keeps
 			if wait := s.toolsEvery - time.Since(told); news && wait > 0 {
+				// The list has not been announced, so the later announcement finds the same change.
 				s.broadcastAfter(wait)
 				return false
 			}

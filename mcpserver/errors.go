@@ -35,6 +35,7 @@ type plainText struct {
 func (s *Server) toolError(ctx context.Context, tool string, err error) (*mcp.CallToolResult, error) {
 	if denial, ok := errors.AsType[*session.Denied](err); ok {
 		traceFailure(ctx, string(denial.Object.Code))
+		// The conformance suite takes a finished tool result to mean that the server accepted the state.
 		if denial.Object.RuleID == session.RuleStateForged {
 			return nil, &wire.Error{Code: mcp.INVALID_PARAMS,
 				Message: sentences(denial.Object.Detail, denial.Object.Remedy), Data: denial.Object}
@@ -119,6 +120,7 @@ func (s *Server) methodError(ctx context.Context, r *request, err error) error {
 	case fault.CodeSkillNotFound, fault.CodeSkillAmbiguous, fault.CodeResourceNotIndexed,
 		fault.CodeResourceNotFound, fault.CodeResourceNotFile, fault.CodeResourceChanged:
 		failure.Code = mcp.INVALID_PARAMS
+		// Revisions before 2026-07-28 have a code of their own for an unknown resource.
 		if r.Method == methodReadResource && !r.Modern {
 			failure.Code = mcp.RESOURCE_NOT_FOUND
 		}

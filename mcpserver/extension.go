@@ -204,7 +204,8 @@ func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, unreadable(asked.skill, err)
 	}
-	if ses.Hides(made.skill, path) { // hidden since an edit
+	// An edit may have hidden the skill since the item was made.
+	if ses.Hides(made.skill, path) {
 		return nil, unknown
 	}
 	result := &getSkillResult{Skill: made.json}

@@ -93,7 +93,8 @@ func (s *Server) directory(
 				children[name] = skillFileResource(fresh, index)
 			default:
 				file := fileResource(fresh, index.Resource(index.Files[i].Path))
-				file.Name = name // like the directories beside it
+				// The directories in the list have the same form of a name.
+				file.Name = name
 				children[name] = file
 			}
 		}

@@ -107,7 +107,8 @@ func (f *Fault) Serve(ctx context.Context) {
 			}
 		}
 		if len(call.ID) == 0 || call.Method == "" {
-			continue // nothing to answer
+			// Notifications and responses get no answer (JSON-RPC 2.0).
+			continue
 		}
 		again := f.answer(&call, opening != nil)
 		if again && f.start(ctx, opening, rest, chunks) {
@@ -147,6 +148,7 @@ func (f *Fault) answer(call *faultCall, kept bool) (again bool) {
 	case !kept:
 	case call.Method == string(mcp.MethodInitialize):
 		version := call.Params.Version
+		// The newest revision has no initialize request, so the answer must name an older one.
 		if !slices.Contains(ProtocolVersions()[1:], version) {
 			version = ProtocolVersions()[1]
 		}

@@ -167,7 +167,8 @@ func (s *Server) readFile(
 		Invalid: invalid,
 	}
 	if call.Records != nil {
-		in.MaxChars = 0 // programs get everything they ask for; only text for models is cut
+		// Programs get everything that they ask for; only text for models is cut.
+		in.MaxChars = 0
 	} else if sk, dir, files := ses.Files(ctx, in); len(files) > 0 {
 		marks := marksOf(files, whyNotRunnable(ctx, ses, call, sk))
 		list := foldersOf(files).list(dir, nil, marks) + marks.rest
@@ -196,6 +197,8 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	if err != nil {
 		return answer{}, err
 	}
+	// No other server has the session, so the work of the call is done here. A server that forwarded the call
+	// would keep a task that never ends.
 	tasks.FromContext(ctx).Here()
 	call.YieldSlot = func() bool { return wire.YieldSlot(ctx) }
 	stop := func() {}
@@ -204,6 +207,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	}
 	call.Progress = tasks.FromContext(ctx).Progress(call.Progress)
 	result, err := s.runAsked(ctx, ses, runRequest(ctx, call, args, invalid, answered))
+	// MCP allows no progress notification after the result.
 	stop()
 	if question, asks := errors.AsType[*session.Question](err); asks {
 		// The result is the question itself (SEP-2322), and the client calls again with the answer.
@@ -320,6 +324,7 @@ func (s *Server) checkRun(args RunArgs) *session.Error {
 func (s *Server) open(
 	ctx context.Context, method string, meta map[string]any, handle string,
 ) (*session.Session, session.Call, error) {
+	// Another message of the principal may be decoded now, while this call waits.
 	wire.Decoded(ctx)
 	// A skill that is missing before the scan is done may still be found.
 	if err := s.scanned(ctx); err != nil {

@@ -217,9 +217,11 @@ func (c *Cluster) forward(
 			switch response.StatusCode {
 			case http.StatusMisdirectedRequest:
 				return wire.ErrMisdirected
-			case http.StatusNoContent: // the client has cancelled it
+			// The other server answers so if the client has cancelled the call.
+			case http.StatusNoContent:
 				response.StatusCode = http.StatusAccepted
-			case http.StatusAccepted: // a request gets an answer, unless the other server is stopping
+			// A request always gets an answer, unless the other server is stopping.
+			case http.StatusAccepted:
 				return errors.New("the other server has ended the request without an answer")
 			}
 			return nil
@@ -272,7 +274,8 @@ func (c *Cluster) spread(r *http.Request, body []byte) error {
 				if ctx.Err() != nil {
 					unsure.Store(true)
 				}
-				return // that server is gone, and so is the waiting call
+				// The other server is gone, and so is the waiting call.
+				return
 			}
 			response.Body.Close()
 			switch response.StatusCode {
@@ -286,7 +289,8 @@ func (c *Cluster) spread(r *http.Request, body []byte) error {
 	sending.Wait()
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		return nil // one server has taken it
+		// One server has taken it.
+		return nil
 	case err == nil && unsure.Load():
 		return errors.New("another server does not answer")
 	}

@@ -100,7 +100,8 @@ func (s *Server) edge(methods map[string]method) wire.Methods {
 			if err := s.decode(ctx, r); err != nil {
 				return nil, s.methodError(ctx, r, err)
 			}
-			if name != methodReadResource && name != methodGetPrompt { // they record nothing
+			// The other methods record nothing.
+			if name != methodReadResource && name != methodGetPrompt {
 				result, err := handle(ctx, r)
 				return result, s.methodError(ctx, r, err)
 			}
@@ -135,7 +136,8 @@ func (s *Server) decode(ctx context.Context, r *request) error {
 	}
 	switch r.Method {
 	case methodListTemplates:
-		if r.Cursor != "" { // the list has only one page
+		// The list has only one page, so no server can have issued a cursor.
+		if r.Cursor != "" {
 			return errCursor
 		}
 		return nil

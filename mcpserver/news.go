@@ -97,7 +97,8 @@ func (n *news) note(listener string, next int) {
 	}
 	if _, known := n.heard[listener]; !known && len(n.heard) >= maxListeners {
 		for other := range n.heard {
-			delete(n.heard, other) // it gets the changes from its next call on
+			// The forgotten client gets the changes from its next call on.
+			delete(n.heard, other)
 			break
 		}
 	}
@@ -174,7 +175,8 @@ func (s *Server) addNews(ctx context.Context, request *mcp.CallToolRequest, resu
 	line := s.cfg.Sessions.Secrets().Text(s.newsLine(sc, all, cut))
 	switch {
 	case line == "":
-	case result.IsError: // its text must end with its object
+	// The text of an error must end with its object.
+	case result.IsError:
 		result.Content = slices.Insert(result.Content, 0, mcp.Content(mcp.NewTextContent(line+"\n")))
 	default:
 		result.Content = append(result.Content, mcp.NewTextContent(line))

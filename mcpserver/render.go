@@ -72,13 +72,15 @@ func renderLoaded(
 			suspicion[code], code)
 	}
 	index := renderIndex(files, marks)
-	boundary := newBoundary() // a body with its own end line could pose as the server
+	// A body that contains its own end line could pose as the server.
+	boundary := newBoundary()
 	// The index is never cut; the body gets what is left after the two boundary lines.
 	room := maxResult - b.Len() - utf8.RuneCountInString(index) - 2*(len(sk.Path)+32) - 200
 	fmt.Fprintf(&b, "----- skill %s %s -----\n", sk.Path, boundary)
 	claims := renderClaims(sk)
 	body := renderBody(l, room-utf8.RuneCountInString(claims))
-	b.Grow(len(claims) + len(body) + len(sk.Path) + 64 + len(index)) // most of a load; copied once
+	// This is most of the text of a load, which is then copied only once.
+	b.Grow(len(claims) + len(body) + len(sk.Path) + 64 + len(index))
 	b.WriteString(claims)
 	b.WriteString(body)
 	fmt.Fprintf(&b, "----- end skill %s %s -----\n", sk.Path, boundary)
@@ -95,7 +97,8 @@ var pluginPlace = map[string]string{
 // newBoundary returns nine random digits, which take fewer tokens than letters.
 func newBoundary() string {
 	var seed [8]byte
-	_, _ = rand.Read(seed[:]) // it never fails
+	// Since Go 1.24, Read never fails.
+	_, _ = rand.Read(seed[:])
 	return fmt.Sprintf("%09d", binary.BigEndian.Uint64(seed[:])%1_000_000_000)
 }
 
@@ -194,7 +197,8 @@ func marksOf(files []skills.Resource, whyNot func(script string) string) marks {
 			continue
 		case file.Script == nil, file.Script.Runtime == "" && file.Script.Shebang == "":
 			continue
-		case file.Script.Runtime == "": // a script, not another file in the directory of scripts
+		// The directory of scripts may have other files than scripts.
+		case file.Script.Runtime == "":
 			m.of[file.Path] = "does not run: " + file.Script.Problem
 			continue
 		}

@@ -37,6 +37,7 @@ const (
 func (s *Server) listResources(ctx context.Context, r *request) (any, error) {
 	result := &mcp.ListResourcesResult{Resources: []mcp.Resource{}}
 	visible := s.visible(r.scope)
+	// A profile without the read tool must not give access to files through resources.
 	if !visible.offers.reads {
 		return result, nil
 	}
@@ -57,7 +58,8 @@ func (s *Server) listResources(ctx context.Context, r *request) (any, error) {
 			s.cfg.Logger.WarnContext(ctx, "skill not listed", tint.Err(err))
 			continue
 		}
-		if !sk.Hidden() { // checked now, after a possible edit
+		// An edit may have hidden the skill since it was listed, so this is checked now.
+		if !sk.Hidden() {
 			result.Resources = append(result.Resources, skillFileResource(sk, index))
 		}
 	}

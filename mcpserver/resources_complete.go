@@ -108,7 +108,8 @@ func (s *Server) hides(ctx context.Context, r *request) func(sk *skills.Skill, p
 		if len(s.cfg.Registry.Snapshot().HiddenBy(sk, path)) == 0 {
 			return false
 		}
-		if ses == nil { // opened only if the completion needs it
+		// A completion that does not need the session must not open it.
+		if ses == nil {
 			ses, _, _ = s.open(ctx, r.Method, r.Meta, "")
 		}
 		return ses == nil || ses.Hides(sk, path)

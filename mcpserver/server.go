@@ -266,6 +266,7 @@ func (s *Server) Reloaded(ctx context.Context, diff skills.Diff) {
 		s.logDiagnostics(ctx, s.cfg.Registry.Snapshot())
 		return
 	}
+	// The files of new skills are pinned before a client can learn of the skills and run a script.
 	s.cfg.Sessions.PinAdded(ctx)
 	s.cfg.Logger.InfoContext(ctx, "skills reloaded", slog.Int("added", len(diff.Added)),
 		slog.Int("removed", len(diff.Removed)), slog.Int("changed", len(diff.Changed)))

@@ -43,7 +43,8 @@ const (
 func (s *Server) listTools(ctx context.Context, r *request) (any, error) {
 	to := clientOf(ctx)
 	to.names = to.names || firstText(r.Meta[metaSession]) != ""
-	s.noteListed(ctx, r) // first: a concurrent change may be announced twice, but is not lost
+	// In this order, a concurrent change may be announced twice, but is not lost.
+	s.noteListed(ctx, r)
 	if v := s.listed(r.scope); v != nil {
 		return &mcp.ListToolsResult{Tools: v.tools(to)}, nil
 	}
@@ -201,7 +202,8 @@ var (
 func inferred[T any]() *jsonschema.Schema {
 	schema, err := jsonschema.For[T](nil)
 	if err != nil {
-		panic("mcpserver: no schema: " + err.Error()) // of types that are known here
+		// The types are known here, so this is a mistake in this program.
+		panic("mcpserver: no schema: " + err.Error())
 	}
 	schema.AdditionalProperties = nil
 	for _, p := range schema.Properties {

@@ -57,7 +57,8 @@ func newTracer(cfg Config) *tracer {
 		// These bounds are from the semantic conventions.
 		metric.WithExplicitBucketBoundaries(.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120, 300))
 	if err != nil {
-		panic("mcpserver: " + err.Error()) // the name is a constant
+		// The name is a constant.
+		panic("mcpserver: " + err.Error())
 	}
 	return &tracer{
 		spans:     spans.Tracer(telemetry.Scope, trace.WithInstrumentationVersion(cfg.Version)),

@@ -89,6 +89,7 @@ func fileOf(text string) string {
 		return text
 	}
 	path := filepath.FromSlash(u.Path)
+	// On Windows, the path in file:///C:/dir starts with a slash before the volume.
 	if volume := path[1:]; filepath.VolumeName(volume) != "" {
 		return volume
 	}

@@ -256,6 +256,7 @@ func (e *Event) Validate() error {
 		fault = "unknown kind"
 	case !ValidSessionID(e.Session):
 		fault = "session id"
+	// TimeFormat has four digits for the year.
 	case e.Time.Year() < 1 || e.Time.Year() > 9999:
 		fault = fmt.Sprintf("year %d", e.Time.Year())
 	case !isObject(e.Row):
@@ -297,6 +298,7 @@ func FormatTime(t time.Time) string {
 // ParseTime parses the output of [FormatTime] and nothing else. Errors: ErrInvalid.
 func ParseTime(s string) (time.Time, error) {
 	t, err := time.Parse(TimeFormat, s)
+	// time.Parse also accepts a comma in place of the point.
 	if err != nil || FormatTime(t) != s {
 		return time.Time{}, fmt.Errorf("%w: time %.40q", ErrInvalid, s)
 	}

@@ -167,6 +167,7 @@ func ReadRegister(r io.Reader, keys ...note.Verifier) (*Register, error) {
 		switch {
 		case err == io.EOF:
 			return reg, nil
+		// A line that does not fit into the buffer lacks its newline, so readRegisterLine refuses it.
 		case err != nil && err != bufio.ErrBufferFull:
 			return nil, err
 		}
@@ -220,6 +221,7 @@ func (r *Register) Head() string {
 func (r *Register) CheckHead(head string) error {
 	var n int
 	var sum string
+	// Sscanf accepts other spellings of a number too.
 	if _, err := fmt.Sscanf(strings.Replace(head, ":", " ", 1), "%d %s", &n, &sum); err != nil || n < 1 ||
 		!isHash(sum) || head != fmt.Sprintf("%d:%s", n, sum) {
 		return fmt.Errorf("%w: %.100q is not the head of a register", ErrInvalid, head)

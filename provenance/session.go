@@ -182,6 +182,7 @@ func (t *Tally) Extend(e *Event, now func() time.Time) (line []byte, err error) 
 	if e.Time.IsZero() {
 		e.Time = now()
 	}
+	// A reader decodes milliseconds, and e must equal the event that it decodes.
 	e.Time = Stamp(e.Time).Time
 	e.Seq, e.Prev = t.Next()
 	line, err = EncodeLine(e)

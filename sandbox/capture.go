@@ -36,6 +36,7 @@ func NewCapture(limit int64, live io.Writer) *Capture {
 func (c *Capture) Write(p []byte) (int, error) {
 	written := len(p)
 	if c.live != nil && written > 0 {
+		// The result is complete without the copy, so its error must not end the run.
 		_, _ = c.live.Write(p)
 	}
 	c.total += int64(len(p))
@@ -70,7 +71,8 @@ func (c *Capture) Drain(pipe *os.File) (over bool) {
 			n, err = readNow(pipe, buf)
 		}
 		_, _ = c.Write(buf[:max(n, 0)])
-		if (c.total-1)/outputFactor >= c.limit { // the product could overflow
+		// The product could overflow.
+		if (c.total-1)/outputFactor >= c.limit {
 			return true
 		}
 		if err != nil {

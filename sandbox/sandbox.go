@@ -94,6 +94,7 @@ func (c *Cmd) Check() error {
 	if strings.IndexByte(c.Cwd, 0) >= 0 {
 		return &CwdError{Cwd: c.Cwd, Reason: "contains a NUL byte"}
 	}
+	// To setresuid(2) and chown(2), the ID -1 means no change, so the command would stay root.
 	if o := c.Workspace.Owner; o != (Owner{}) && (o.UID == 0 || o.UID == 1<<32-1 || o.GID == 1<<32-1) {
 		return &UnavailableError{Reason: "commands cannot have root's rights in a workspace"}
 	}

@@ -234,7 +234,8 @@ func (c *Connections) idleRoom() time.Duration {
 	}
 	first := c.idle.Front()
 	if first == nil {
-		return time.Minute // until one is removed
+		// The wait ends earlier when a connection is removed.
+		return time.Minute
 	}
 	oldest := first.Value.(*connection)
 	if left := time.Until(oldest.idleFrom.Add(idleGrace)); left > 0 {
@@ -294,7 +295,8 @@ func (l *listener) Accept() (net.Conn, error) {
 		case <-l.connections.freed:
 		case <-time.After(wait):
 		case <-l.ended:
-			return l.Listener.Accept() // returns the error of the closed listener
+			// This returns the error of the closed listener.
+			return l.Listener.Accept()
 		}
 	}
 }

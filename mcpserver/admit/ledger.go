@@ -60,6 +60,7 @@ func (l *Ledger) Raise(ctx context.Context, n int) bool {
 }
 
 func (l *Ledger) wait(ctx context.Context, n int) *Claim {
+	// A claim for more than there is would never be granted.
 	return l.memory.Wait(ctx, l.principal, min(n, l.memory.most), l.patience, nil)
 }
 

@@ -65,6 +65,7 @@ func NewQueue(n int, mostOf func(principal string) int) *Queue {
 	if mostOf != nil {
 		slots.mostOf = func(principal string) int { return max(mostOf(principal), 1) }
 	}
+	// With fewer than 2, one principal could have no waiting claim at all.
 	most := int(min(maxWaiting, max(descriptors()/waitingDescriptors, 2)))
 	return &Queue{slots: slots, most: most, mostEach: min(maxWaitingEach, most/2)}
 }
@@ -98,6 +99,7 @@ func (q *Queue) Acquire(ctx context.Context, principal string, report func(befor
 			q.slots.giveUp(c, ctx.Err())
 			return nil, ctx.Err()
 		case <-late.C:
+			// The claim has no place in the queue any more once it has given up.
 			err := &LateError{max(q.before(c), 0)}
 			q.slots.giveUp(c, err)
 			return nil, err

@@ -126,7 +126,8 @@ func (q *Quota) Most(principal string) (all, each int) {
 func (q *Quota) Wanted(held func() map[string]int, free int) (each map[string]int, least int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) <= free { // nearly always
+	// This is nearly always so, and saves the rest.
+	if len(q.waiting) <= free {
 		return nil, 0
 	}
 	each = held()
@@ -182,7 +183,8 @@ func (q *Quota) claim(principal string, n int) *Claim {
 // fits reports whether there is room for a claim. q.mu is held.
 func (q *Quota) fits(c *Claim) bool {
 	if q.used == 0 {
-		return c.n <= q.most // a claim for more than a share would never be granted otherwise
+		// Otherwise a claim for more than a share would never be granted.
+		return c.n <= q.most
 	}
 	return q.used+c.n <= q.most && c.held+c.n <= c.most
 }
@@ -207,7 +209,8 @@ func (q *Quota) grant(c *Claim) {
 
 // enqueue lets a claim wait. q.mu is held.
 func (q *Quota) enqueue(c *Claim) {
-	q.shares[c.principal] = c.share // take has forgotten a share without claims
+	// take has dropped the share if it had no other claims.
+	q.shares[c.principal] = c.share
 	c.queued, c.settled = true, make(chan struct{})
 	c.waiting++
 	q.waiting = append(q.waiting, c)

@@ -33,7 +33,8 @@ func (r *Rates) Take(principal string) (wait time.Duration, ok bool) {
 	reservation := r.limiter(principal).Reserve()
 	wait = reservation.Delay()
 	if wait > 0 {
-		reservation.Cancel() // a refused request must not delay the next one
+		// A refused request must not delay the next one.
+		reservation.Cancel()
 		return wait, false
 	}
 	return 0, true

@@ -48,6 +48,8 @@ func (f *file[T]) current() (T, error) {
 		return f.value, nil
 	}
 	if err != nil {
+		// Otherwise the next call would take the file for unchanged and return the old value without an
+		// error.
 		f.info = nil
 		return f.value, err
 	}

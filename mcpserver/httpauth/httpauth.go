@@ -83,6 +83,7 @@ var (
 // absolute http or https URL, neither a token file nor an issuer.
 func New(cfg Config) (*Authenticator, error) {
 	a := &Authenticator{cfg: cfg}
+	// The caller may change its map while requests read it.
 	a.cfg.Principals = maps.Clone(cfg.Principals)
 	a.cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.TokenFile == "" && cfg.JWT == nil {
@@ -105,6 +106,7 @@ func New(cfg Config) (*Authenticator, error) {
 	}
 	if cfg.Resource != "" {
 		u, err := url.Parse(cfg.Resource)
+		// A resource identifier has no fragment (RFC 9728, section 1.2).
 		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.Fragment != "" {
 			return nil, fmt.Errorf("resource %q is not an absolute URL", cfg.Resource)
 		}
@@ -180,7 +182,8 @@ func bearer(headers []string) (string, error) {
 	if token == "" || strings.ContainsAny(token[:1], "$%") {
 		return "", errEmpty
 	}
-	const plain = letters + "0123456789-._~+/=" // RFC 6750, section 2.1
+	// RFC 6750, section 2.1, allows these characters.
+	const plain = letters + "0123456789-._~+/="
 	if len(token) > maxToken || strings.Trim(token, plain) != "" {
 		return "", errMalformed
 	}
@@ -191,6 +194,7 @@ func bearer(headers []string) (string, error) {
 func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	params := []string{`realm="skillsd"`}
 	status, advice := http.StatusUnauthorized, ""
+	// RFC 6750, section 3.1, assigns a status to each error code.
 	switch {
 	case errors.Is(err, errUnavailable):
 		a.cfg.Logger.ErrorContext(r.Context(), "authentication is unavailable", tint.Err(err))

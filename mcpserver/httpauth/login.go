@@ -85,6 +85,7 @@ func (l *Login) Finish(ctx context.Context, flow string, answer url.Values) (
 	principal string, claims map[string]any, err error,
 ) {
 	parts := strings.Split(flow, ".")
+	// GenerateVerifier returns 43 characters. An empty state would equal the state of an answer without one.
 	if len(parts) != 3 || len(parts[0]) < 43 || !equal(answer.Get("state"), parts[0]) {
 		return "", nil, errors.New("the answer belongs to another login")
 	}
@@ -114,6 +115,7 @@ func (l *Login) Finish(ctx context.Context, flow string, answer url.Values) (
 	switch {
 	case !equal(nonce, parts[1]):
 		return "", nil, errors.New("the ID token belongs to another login")
+	// OpenID Connect Core, section 3.1.3.7, requires both.
 	case (named || len(several) > 1) && party != l.cfg.Client:
 		return "", nil, errors.New("the ID token was issued to another client")
 	}

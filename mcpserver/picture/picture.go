@@ -87,7 +87,7 @@ func Decode(ctx context.Context, file []byte, borrow Borrow) *Picture {
 	return of(ctx, file, borrow)
 }
 
-// of is Of with the timeout in ctx.
+// of is Decode with the timeout in ctx.
 func of(ctx context.Context, file []byte, borrow Borrow) (shown *Picture) {
 	f := formatOf(file)
 	if f == nil || len(file) > maxFile {
@@ -153,11 +153,13 @@ func decodable(width, height int) bool {
 // framesFit reports whether every frame of a WebP file has dimensions that may be decoded. An extended file
 // declares a canvas, but the decoder allocates each frame with the frame's own dimensions.
 func framesFit(file []byte) bool {
+	// The RIFF header and the word WEBP take 12 bytes.
 	for rest := file[12:]; len(rest) >= 8; {
 		kind, size := string(rest[:4]), int64(binary.LittleEndian.Uint32(rest[4:]))
 		rest = rest[8:]
 		body := rest[:min(size, int64(len(rest)))]
 		width, height := 1, 1
+		// Both formats have 14 bits for each dimension (RFC 6386, section 9.1); VP8L stores it less one.
 		switch {
 		case kind == "VP8 " && len(body) >= 10:
 			width = int(binary.LittleEndian.Uint16(body[6:]) & 0x3fff)
@@ -169,6 +171,7 @@ func framesFit(file []byte) bool {
 		if !decodable(width, height) {
 			return false
 		}
+		// A chunk of an odd size is padded.
 		rest = rest[min(size+size%2, int64(len(rest))):]
 	}
 	return true

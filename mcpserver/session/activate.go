@@ -89,6 +89,8 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	// In a guessed session, the instructions may have been sent to another conversation.
 	loaded.Sent = before.shown && !s.isGuessed()
 	loaded.Omitted = loaded.Sent && !in.Force && s.sentJustNow(&before, in.Call.Conversation)
+	// The text is stored before the event that names it: Verify reports a record whose shown texts are
+	// missing.
 	if loaded.Omitted {
 		loaded.Body = nil
 	} else if _, err := s.keepShown(ctx, loaded.file); err != nil {
@@ -98,6 +100,7 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	if err := s.record(ctx, r, event); err != nil {
 		return nil, err
 	}
+	// Only a recorded load counts as sent: after a failure the next call must get the instructions again.
 	if ctx.Err() == nil { // the answer to a canceled call does not arrive
 		s.noteShown(a, loaded, in.Call.Conversation)
 	}
@@ -253,7 +256,8 @@ func (s *Session) read(ctx context.Context, sk *skills.Skill) (*Loaded, error) {
 			body := frontmatter.BodyOffset(content.Data)
 			return &Loaded{Skill: fresh, Index: index, Size: fresh.Size, file: content.Data,
 				Body: content.Data[body:], BodyOffset: body}, nil
-		case err == nil: // changed between the scan and the read
+		// The file changed between the scan and the read.
+		case err == nil:
 			err = &skills.DriftError{Want: fresh.Digest, Got: content.Digest, Path: fresh.File}
 		}
 		if _, drift := errors.AsType[*skills.DriftError](err); !drift || attempt == rereads {
@@ -319,6 +323,8 @@ func (s *Session) activationEvent(
 	if l.Sent && l.recorded {
 		return e
 	}
+	// Validation shows these codes only to those who ask for it. The operator of a running server learns from
+	// the log and the record that a model has read such a text.
 	var suspicious []string
 	for _, code := range l.Index.Suspicious() {
 		suspicious = append(suspicious, string(code))
@@ -336,6 +342,7 @@ func (s *Session) activationEvent(
 		CFCPromptRole: cfharness.PromptRoleContext,
 		Skillsd: &cfharness.ActivationExtension{
 			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, TaskID: r.call.Turn,
+			// After an update, the lock file no longer leads from this digest to the source of the skill.
 			Origin:       s.inForce().Facts.OriginOf(ctx, l.Skill, l.Index.TreeDigest),
 			HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),
 			Repeated: l.Sent, Sent: r.call.Source != "", Suspicious: suspicious,

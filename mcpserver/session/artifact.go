@@ -97,7 +97,8 @@ func (n ArtifactName) Part(data []byte, most int64) *ArtifactPart {
 	}
 	start := cut(min(n.Offset, a.Size))
 	end := cut(start + min(most, a.Size-start))
-	a.Data = bytes.Clone(data[start:end]) // the answer must not hold the whole
+	// The answer must not keep the whole output in memory.
+	a.Data = bytes.Clone(data[start:end])
 	if end < a.Size {
 		a.Next = n.From(end)
 	}

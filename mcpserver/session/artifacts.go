@@ -76,6 +76,8 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	if ses.broken.Load() {
 		return nil, fault.OfRecord(errNotRecorded)
 	}
+	// A file of up to maxArtifact bytes is held in memory until its part is cut, so reads wait for each
+	// other.
 	slot, err := s.reading.Acquire(ctx, call.Principal.Name, func(int) {})
 	switch {
 	case errors.Is(err, admit.ErrCrowded):
@@ -194,6 +196,7 @@ func (s *Session) artifact(ctx context.Context, name string, remote bool) ([]byt
 	var shown bytes.Buffer
 	rest := &io.LimitedReader{R: file, N: maxArtifact + 1}
 	err = s.viewer(remote).Project(name, rest, &shown)
+	// A file that is cut at the limit also fails to decode, and that error would hide the cause.
 	if rest.N == 0 {
 		err = errLarge
 	}
@@ -206,6 +209,7 @@ func (s *Session) artifact(ctx context.Context, name string, remote bool) ([]byt
 // viewer returns the caller's view of the session's files.
 func (s *Session) viewer(remote bool) *cfharness.Viewer {
 	now, hides := s.cfg.Registry.Snapshot(), (func(string) bool)(nil)
+	// A model can read the registry and the policy snapshot, so both would reveal the names of hidden skills.
 	if slices.ContainsFunc(now.Skills, (*skills.Skill).Hidden) {
 		hides = func(path string) bool {
 			sk := now.Skill(path)

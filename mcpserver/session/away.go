@@ -32,7 +32,8 @@ const lateLife = 10 * time.Minute
 // Errors: *policy.Denial, *Error, errWaitEnded.
 func (s *Session) turnAway(ctx context.Context, r *run, waiting func(before int)) (*turn, error) {
 	open := sync.OnceValues(func() (*store.Tree, error) { return s.openTree(ctx, r) })
-	go open() // while the call waits in the queue
+	// This takes a while, and the call waits in the queue meanwhile.
+	go open()
 	ready := func() error {
 		_, err := open()
 		return cmp.Or(r.recorded.wait(), err)
@@ -44,7 +45,8 @@ func (s *Session) turnAway(ctx context.Context, r *run, waiting func(before int)
 	}
 	switch {
 	case err == nil:
-		tree, _ := open() // ready has returned its error
+		// The function ready has returned the error already.
+		tree, _ := open()
 		return &turn{heldSlot: slot, worker: slot, tree: tree}, nil
 	case ctx.Err() != nil:
 		return nil, errWaitEnded
@@ -64,8 +66,10 @@ func (s *Session) executeAway(ctx context.Context, r *run, worker elsewhere.Slot
 		Skill: r.script.skill.Path, Path: r.script.path, Tree: r.tree.Digest, Args: r.in.Args, Cwd: r.in.Cwd,
 		Stdin: r.in.Stdin, Timeout: r.in.Timeout, Limits: r.cmd.Limits, Grant: r.grant.Grant}))
 	switch {
-	case errors.Is(err, elsewhere.ErrBusy): // nothing has started
+	// Nothing has started.
+	case errors.Is(err, elsewhere.ErrBusy):
 		return nil, fault.WorkersBusy.Because(err)
+	// The worker may have begun the run. Only its own answer that it has not makes the call one to repeat.
 	case err != nil:
 		return nil, fault.OutcomeUnknown.Because(err, "{what}", "the worker that ran it")
 	}
@@ -100,7 +104,8 @@ func (r *run) finished(data []byte) (*sandbox.Result, error) {
 		c.Interpreter = &sandbox.Interpreter{Path: in.Path, Version: in.Version, Digest: string(in.Digest)}
 	}
 	if done.Release == policy.ReleaseOpaque {
-		r.grant.Release = done.Release // the stricter rule of both servers applies
+		// The stricter rule of both servers applies.
+		r.grant.Release = done.Release
 	}
 	return done.Result, nil
 }
@@ -127,6 +132,7 @@ func (s *Session) settleUnfinished(ctx context.Context, past *cfharness.Recollec
 		}
 		s.background.Go(func() {
 			s.awaitLate(r, "", func() string {
+				// The wait also ends with the session, and the outcome must be recorded even then.
 				event, err := recordUnknown(context.Background())
 				if err != nil {
 					s.cfg.Logger.Warn("outcome not recorded", slog.String("session", s.id), tint.Err(err))
@@ -155,6 +161,7 @@ func (s *Session) awaitLate(r *run, unknown string, recordUnknown func() string)
 		giveUp()
 		return
 	}
+	// The outcome is known now, so the end of the session must not keep it out of the record.
 	ctx = context.WithoutCancel(ctx)
 	err = s.adopt(ctx, r, data)
 	if err != nil {
@@ -167,7 +174,8 @@ func (s *Session) awaitLate(r *run, unknown string, recordUnknown func() string)
 	switch {
 	case err == nil:
 		_, err = s.finish(ctx, r, result, ending{late: true, supersedes: unknown})
-	case unknown == "": // otherwise that event is the record of the failure
+	// Otherwise that event is the record of the failure.
+	case unknown == "":
 		_, err = s.notRun(ctx, r, err)
 	}
 	s.cfg.Logger.InfoContext(ctx, "late outcome of a worker", slog.String("session", s.id), tint.Err(err))
@@ -186,7 +194,8 @@ func (s *Session) adopt(ctx context.Context, r *run, data []byte) error {
 		return errors.New("the worker has the job of another run")
 	}
 	if r.script != nil {
-		return nil // this server requested it
+		// This server requested the run, so the fields of r are set.
+		return nil
 	}
 	r.call.Principal, r.mode = s.principal, job.Mode
 	r.in.Args, r.in.Cwd, r.in.Stdin, r.in.Timeout = job.Args, job.Cwd, job.Stdin, job.Timeout
@@ -210,7 +219,8 @@ func (s *Session) jobScript(ctx context.Context, job *elsewhere.Job) (*scriptFil
 	sk := s.cfg.Registry.Snapshot().Skill(job.Skill)
 	if sk != nil {
 		index, err := sk.Index(ctx)
-		if err != nil || index.TreeDigest != job.Tree { // the skill may have been updated since the scan
+		// The skill may have been updated since the scan.
+		if err != nil || index.TreeDigest != job.Tree {
 			sk, index, err = s.current(ctx, sk)
 		}
 		if err == nil && index.TreeDigest == job.Tree {
@@ -243,7 +253,8 @@ func (s *Sessions) Work(ctx context.Context, by elsewhere.Worker, data []byte, s
 	if err == nil {
 		return elsewhere.Encode(done)
 	}
-	done = elsewhere.Done{Worker: by} // without the parts of a run that failed
+	// The parts of a run that failed must not reach the server.
+	done = elsewhere.Done{Worker: by}
 	if denial, ok := errors.AsType[*policy.Denial](err); ok {
 		done.Denial = denial
 	} else {
@@ -263,8 +274,11 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	if err := json.Unmarshal(data, &job); err != nil {
 		return err
 	}
+	// The configuration of this worker may narrow the principal to a profile, and the job must not
+	// widen that.
 	principal := s.cfg.Principals[job.Principal]
-	principal.Name, principal.Evidence = job.Principal, true // the sending server checked the evidence
+	// The sending server has checked the evidence.
+	principal.Name, principal.Evidence = job.Principal, true
 	call := Call{Method: job.Method, Principal: principal, Remote: true, Mode: job.Mode}
 	// The grant rested on a prompt slot, which the job does not contain.
 	if job.Grant.Evidence != "" && job.Grant.Evidence != policy.EvidenceApproval {
@@ -289,7 +303,8 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 		return err
 	}
 	r.script = f
-	if r.grant.Target == policy.TargetHost { // by this server's entry: a job is for the sandbox only
+	// The entry of this server may name the host, but a job is for the sandbox only.
+	if r.grant.Target == policy.TargetHost {
 		return fault.WorkedOnHost.Because(nil)
 	}
 	if err := ses.check(r, f); err != nil {
@@ -305,14 +320,18 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	}
 	defer r.cmd.close()
 	r.secrets, r.cmd.Limits = r.cmd.secrets, r.cmd.Limits.Lower(job.Limits)
+	// Nothing starts before the sender has heard of it, because a sender that hears nothing may offer the run
+	// to another worker.
 	if err := started(); err != nil {
 		return fault.WorkersBusy.Because(err)
 	}
-	result, err := ses.executeHere(ctx, r, func() error { return nil }) // the sending server passed its gate
+	// The sending server has passed its gate.
+	result, err := ses.executeHere(ctx, r, func() error { return nil })
 	if err != nil {
 		return err
 	}
 	ses.makeCache(r, result)
+	// The sender does not have the values of this machine's secrets, so it could not redact them.
 	done.Withheld, done.Recounted = secrets.Result(r.secrets, result, r.cmd.given)
 	out, sum := streamOf(&result.Stdout), streamOf(&result.Stderr)
 	done.Record = *r.extension(result, &RunResult{Stdout: out, Stderr: sum}, done.Recounted, ending{})
@@ -326,7 +345,8 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 // unfinishedRun returns the run of a recorded request, with the fields that the record has.
 func (s *Session) unfinishedRun(e *provenance.Event) *run {
 	var row cfharness.ScriptRequest
-	_ = json.Unmarshal(e.Row, &row) // cannot fail: Recall has decoded the row
+	// This cannot fail, because Recall has decoded the row.
+	_ = json.Unmarshal(e.Row, &row)
 	r := &run{request: s.newRequest(Call{Method: methodOf(row.OutputID), Principal: s.principal},
 		policy.SideEffect), at: e.Time, secrets: s.Secrets(), in: RunRequest{Skill: e.Skill, Path: e.Path}}
 	r.output, r.id = row.OutputID, e.Call

@@ -78,16 +78,20 @@ func (c *command) close() {
 // Errors: *Error.
 func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, err error) {
 	if turn.worker != nil {
-		return s.outline(r) // the worker makes the command on its own machine
+		// The worker makes the command on its own machine.
+		return s.outline(r)
 	}
 	if err := r.script.unsupported(); err != nil {
 		return nil, err
 	}
+	// This is a copy, because the flags that an entry adds must not change the index, which all sessions
+	// share.
 	info := *r.script.file.Program()
 	c := &command{secrets: r.secrets}
 	c.Stdin, c.Limits = r.in.Stdin, s.limits(r.rules.Limits, r.in.Timeout, r.grant.Entry)
 	defer func() {
-		if err != nil { // the caller closes only a command that it gets
+		// The caller closes only a command that it gets.
+		if err != nil {
 			c.close()
 		}
 	}()
@@ -179,7 +183,8 @@ func (s *Session) giveSecrets(r *run, c *command) (env []string, secrets map[str
 		c.secrets, err = s.redactorWith(secrets)
 	}
 	if err != nil {
-		what, _, _ := strings.Cut(err.Error(), ": ") // the cause after the colon may contain a path
+		// The cause after the colon may contain a path.
+		what, _, _ := strings.Cut(err.Error(), ": ")
 		return nil, nil, fault.EnvDenied.Because(err, "{what}", what)
 	}
 	return env, secrets, nil
@@ -208,7 +213,8 @@ func (s *Session) giveWorkspace(ctx context.Context, r *run, c *command) error {
 	if c.Workspace.Mode == sandbox.WorkspaceStaged {
 		c.keeper = s.keeperOf(ctx, r, filepath.Clean(c.Workspace.Dir.Name()))
 	}
-	if c.keeper != nil { // a nil *keeper in the interface would be a Keeper
+	// A nil *keeper in the interface would not be a nil Keeper.
+	if c.keeper != nil {
 		c.Workspace.Keeper = c.keeper
 	}
 	return nil
@@ -235,6 +241,8 @@ const systemPath = "/usr/local/bin:/usr/bin:/bin"
 // HostPath returns the PATH of an entry's script on the host. No part of it comes from the server's
 // environment or from a client.
 func HostPath(entry policy.Entry) string {
+	// The configuration of a cloned project can start the server, and its PATH would then choose the
+	// programs that run on the host.
 	return strings.Join(append(slices.Clone(entry.SearchPath), systemPath), string(filepath.ListSeparator))
 }
 
@@ -288,11 +296,13 @@ func (s *Session) environ(c *command, r *run, dir, file, home string) {
 func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script.Info) error {
 	allow, err := egress.ParseTargets(r.grant.Entry.Network)
 	if err != nil {
-		return fault.Internal(err) // entries were checked at the start
+		// Entries were checked at the start, so this is no fault of the call.
+		return fault.Internal(err)
 	}
 	file := sandbox.SkillDir + "/" + r.script.path
 	s.environ(c, r, sandbox.SkillDir, file, sandbox.TmpDir)
-	if v := c.Interpreter.Venv; v != nil { // as in an activated virtual environment
+	// The script finds it as in an activated virtual environment.
+	if v := c.Interpreter.Venv; v != nil {
 		c.Env[0] = "PATH=" + v.Dir + "/bin:" + systemPath
 	}
 	if c.packages != nil {
@@ -300,6 +310,7 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		info.Flags = slices.Concat(c.packages.Flags, info.Flags)
 	}
 	s.startable(ctx, c)
+	// Without these variables, npm, npx, pip and uv retry a network that the sandbox does not have.
 	if len(allow) == 0 {
 		c.Env = append(c.Env, script.Offline()...)
 	}
@@ -328,10 +339,13 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	}
 	s.mountCache(ctx, r, c)
 	c.Cwd, c.argv = r.in.Cwd, c.Argv
+	// The sandbox would report a directory that does not exist, although the cause is the missing workspace.
 	at, below := strings.CutPrefix(path.Clean(c.Cwd), sandbox.WorkspaceDir)
 	if below && (at == "" || at[0] == '/') && rank(c.Workspace.Mode) == 0 {
 		return fault.CwdWithoutWorkspace.Because(nil)
 	}
+	// Records and answers keep /skill, the path that the reference implementation uses, even if the
+	// interpreter gets the longer one.
 	if r.grant.Entry.Execution != policy.ExecutionStdin {
 		c.argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
 	}
@@ -360,7 +374,8 @@ func (s *Session) startable(ctx context.Context, c *command) {
 	for _, name := range []script.Runtime{script.Python3, script.Node} {
 		in, err := s.cfg.ApartInterpreter(context.WithoutCancel(ctx), string(name))
 		if err != nil || in == nil || slices.ContainsFunc(in.Mounts, func(dir string) bool {
-			_, err := os.Stat(dir) // the directory may have been removed since detection
+			// The directory may have been removed since the detection.
+			_, err := os.Stat(dir)
 			return err != nil
 		}) {
 			continue
@@ -395,6 +410,7 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 		return err
 	}
 	c.argv = c.Argv
+	// The answer to the caller must not contain a path of this machine.
 	if r.grant.Entry.Execution != policy.ExecutionStdin {
 		c.argv = script.Argv(info, c.Interpreter.Path, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
 	}
@@ -566,6 +582,7 @@ func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
 	if found == "" {
 		return
 	}
+	// The error of a canceled call would drop a cache that is in order.
 	tree, err := s.cfg.Trees.Tree(context.WithoutCancel(ctx), found)
 	if err != nil {
 		s.cfg.Logger.WarnContext(ctx, "stored cache of an interpreter cannot be read; it will be made again",

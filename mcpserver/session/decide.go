@@ -105,6 +105,7 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 		Kind: provenance.KindApprovalAsked, Skill: f.skill.Path, Path: f.path, Want: state.Tree.String(),
 		Detail: fmt.Sprintf("%s; call %s", needs.Denial.Code, state.Call), Row: encode(row),
 	})
+	// A question without a record is not asked. If it stayed open, it would keep the next call from asking.
 	if err != nil {
 		s.approver.Withdraw(ctx, &state, s.cfg.Now())
 		return err
@@ -126,6 +127,7 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	if err != nil {
 		return err
 	}
+	// The record has every answer, valid or not, before the answer has an effect.
 	err = s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Call: r.id,
 		Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(), Detail: reply.detail(),
 		Row: r.row()})
@@ -180,6 +182,8 @@ func (s *Session) replyOf(
 	switch {
 	case err != nil:
 		return &reply{Answer: answer, invalid: err}, nil
+	// A canceled call also ends its question within the time of an automatic answer, but its client did not
+	// answer.
 	case ctx.Err() == nil && (answer.Failed || answer.automatic(age)):
 		return &reply{Answer: answer, silent: true}, nil
 	case answer.Unclear:
@@ -325,6 +329,7 @@ func (s *Sessions) AwaitApproval(ctx context.Context, code string) {
 	ticker := time.NewTicker(pollApproval)
 	defer ticker.Stop()
 	for {
+		// Any other error, such as a cluster that does not respond, does not mean that the call is gone.
 		if _, err := s.cfg.Codes.Find(ctx, code, s.cfg.Now()); errors.Is(err, approval.ErrNoCall) {
 			return
 		}
@@ -347,6 +352,7 @@ func (s *Session) givenByCode(
 		return false, nil
 	}
 	by, err := s.cfg.Codes.Take(ctx, s.callDigest(r, f, needs), s.cfg.Now())
+	// Without the ledger's answer the call is not approved, but its user can still be asked.
 	if err != nil {
 		s.cfg.Logger.WarnContext(ctx, "cannot look up whether a call was approved", tint.Err(err))
 	}

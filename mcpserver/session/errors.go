@@ -113,7 +113,8 @@ const RuleStateForged = "request_state_forged"
 // denial returns the denial of a row for a request about a file of a skill; skill and path may be empty.
 func (r *request) denial(why refusal, skill, path string, words ...string) *policy.Denial {
 	fill := strings.NewReplacer(words...)
-	method := r.call.Method + ": " // the reason of a runtime may begin with it
+	// The reason of a runtime may begin with the method.
+	method := r.call.Method + ": "
 	detail := method + strings.TrimPrefix(fill.Replace(why.detail), method)
 	d := policy.NewDenial(why.code, detail, fill.Replace(why.remedy))
 	d.Plain = fill.Replace(cmp.Or(why.plain, why.detail))

@@ -66,7 +66,8 @@ func (s *Session) finish(
 	events := append(slices.Clip(refusals), event)
 	err := keepErr
 	if keepErr != nil {
-		s.broken.Store(true) // as after an event that could not be written
+		// The session is then as broken as after an event that could not be written.
+		s.broken.Store(true)
 	} else {
 		events, err = recordEach(events, func(e *provenance.Event) error {
 			return s.record(ctx, r.request, e)
@@ -115,15 +116,18 @@ func (r *run) redact(result *sandbox.Result) redacted {
 func (s *Session) keepInRoom(
 	ctx context.Context, output string, result *sandbox.Result, withheld []int, release func(),
 ) (files []provenance.File, out []cfharness.OutFile, err error) {
-	s.rooms.RLock() // gates reserve room under the write lock, so none gets this room before keep returns
+	// Gates reserve room under the write lock, so no gate gets this room before keep returns.
+	s.rooms.RLock()
 	defer s.rooms.RUnlock()
 	var releasing sync.WaitGroup
 	if release != nil {
-		releasing.Go(release) // concurrently, since it takes as long as keep
+		// This takes as long as keep, so both are done concurrently.
+		releasing.Go(release)
 	}
 	files, out, err = s.keep(ctx, output, result, withheld)
 	releasing.Wait()
-	if err != nil { // keep may have needed the room before it was free
+	// keep may have needed the room before it was free.
+	if err != nil {
 		return s.keep(ctx, output, result, withheld)
 	}
 	return files, out, nil
@@ -137,7 +141,8 @@ func answerOf(result *sandbox.Result, out []cfharness.OutFile) *RunResult {
 		Stdout: streamOf(&result.Stdout), Stderr: streamOf(&result.Stderr),
 		Out: out, OutSkips: result.OutSkips, Writes: result.Writes,
 	}
-	for _, name := range result.Skipped { // file names can have any bytes
+	// File names can have any bytes.
+	for _, name := range result.Skipped {
 		answer.Skipped = append(answer.Skipped, strconv.Quote(name[:min(len(name), 200)]))
 	}
 	return answer
@@ -393,7 +398,8 @@ func (s *Session) runOutput(r *run) cfharness.RunOutput {
 	if info := f.file.Program(); info != nil {
 		o.Runtime = info.ReferenceRuntime()
 	}
-	if r.tree != nil { // openTree has compared the file with the disk
+	// openTree has compared the file with the disk.
+	if r.tree != nil {
 		o.ObservedDigest, o.ObservedSizeBytes = f.file.Digest, &f.file.Size
 		o.DigestMatchesRegistry = new(true)
 	}
@@ -424,7 +430,8 @@ func (s *Session) executionRow(ctx context.Context, r *run, o *cfharness.RunOutp
 		row.ResourcePath = snapshot.HostPath(r.script.skill, r.script.path)
 	}
 	if r.cmd != nil && r.cmd.ran != nil {
-		row.Argv = r.cmd.ran // the record has the real paths, on the host the paths of this machine
+		// The record has the real paths, which on the host are paths of this machine.
+		row.Argv = r.cmd.ran
 	}
 	return encode(row)
 }
@@ -453,6 +460,7 @@ func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 	if r.cmd == nil || r.cmd.Argv == nil || r.grant.Target == policy.TargetHost {
 		return nil
 	}
+	// Only these two errors come from the sandbox. Every other one means that it never got the command.
 	if failed := o.Error; failed != nil && failed.Code != string(fault.CodeCwdDenied) &&
 		failed.Code != string(fault.CodeSandboxUnavailable) {
 		return nil

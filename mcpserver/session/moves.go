@@ -72,8 +72,10 @@ func (s *Sessions) claim(ctx context.Context, call Call, ses *Session) (*Session
 	} else if id == ses.id {
 		return ses, nil
 	}
+	// The session that was registered first must be the only one that calls find by the name.
 	s.table.lose(ses)
-	call.Handle = "" // the session with the name is meant, even if a handle leads to another
+	// The client means the session with the name, even if a handle leads to another.
+	call.Handle = ""
 	first, err := s.locate(ctx, call)
 	if first == nil && err == nil {
 		err = fault.SessionMoved.Because(provenance.ErrNotFound)
@@ -99,6 +101,7 @@ func (s *Session) publish(ctx context.Context, l *Loaded) error {
 // takeOver continues the record of a session that no server has. Its skills are active if their files are the
 // same. Approvals for the rest of the session are not restored: the user is asked again.
 func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *Session, err error) {
+	// A record that was taken must be continued or released, even if the caller has left.
 	ctx = context.WithoutCancel(ctx)
 	if err := s.cfg.Records.Take(ctx, id); err != nil {
 		return nil, err
@@ -106,12 +109,14 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	var ses *Session
 	defer func() {
 		if ses != nil && taken != ses {
-			ses.close() // stops the goroutines that wait for late outcomes
+			// This ends the goroutines that wait for late outcomes.
+			ses.close()
 		}
 		if taken == nil {
 			s.cfg.Records.Release(id)
 		}
 	}()
+	// The record is read only after Take, since another server could still append to it before.
 	past, err := cfharness.Recall(ctx, s.cfg.Records, id)
 	if err != nil || past.Principal != call.Principal.Name || !call.admits(past.Profile, past.ParentSession) {
 		return nil, err
@@ -132,7 +137,8 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	}
 	ses.recordInBackground()
 	ses.keyed = &keyedState{key: earlier.KeyOf(call.Principal.Name, "", "", "moved", id)}
-	if call.name() == "" && ses.clientID == call.lasting() { // the session of this protocol session
+	// A call without a name belongs to the session of its protocol session.
+	if call.name() == "" && ses.clientID == call.lasting() {
 		ses.keyed.protocol = call.ProtocolSession
 	}
 	s.cfg.Logger.InfoContext(ctx, "session taken over", slog.String("session", id))

@@ -43,6 +43,7 @@ func (s *Session) keeperOf(ctx context.Context, r *run, dir string) *keeper {
 	if s.cfg.Originals == nil || r.recorded == nil {
 		return nil
 	}
+	// A canceled run may have changed files already, and its list must still be written.
 	return &keeper{store: s.cfg.Originals, ctx: context.WithoutCancel(ctx), session: s.id, list: ChangeList{
 		Type: TypeChanges, Version: 1, OutputID: r.output, Skill: r.script.skill.Path, Path: r.script.path,
 		At: r.at.UTC(), Workspace: dir,

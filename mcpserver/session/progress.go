@@ -67,6 +67,7 @@ func (l *lastLine) shown() string {
 	l.mu.Lock()
 	line := string(l.line)
 	l.mu.Unlock()
+	// Clients print progress in terminals, where a script could otherwise send escape sequences.
 	line = strings.Map(func(c rune) rune {
 		if c == '\t' {
 			return ' '

@@ -245,19 +245,23 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 		return d, s.notFetched(ctx, r, sk, path, skills.ErrNotIndexed)
 	}
 	resource := sk.Resource(ctx, path)
+	// Without this wait, two dozen reads of a large file at once exhausted a server with 2 GiB of memory.
 	if resource != nil && r.call.Room != nil {
 		if err := r.call.Room(ctx, resource.Size); err != nil {
 			return d, err
 		}
 	}
 	content, err := sk.Read(ctx, path, skills.MaxFile)
+	// The policy decides again about the fresh version, because the edit may have hidden the skill or
+	// changed what it allows.
 	if fresh := s.rescanned(ctx, r, sk, path, err); fresh != nil {
 		return s.fetch(ctx, r, fresh, path)
 	}
 	if err != nil {
 		return d, s.notFetched(ctx, r, sk, path, err)
 	}
-	s.resetMisses(sk) // the client no longer guesses paths
+	// The client no longer guesses paths.
+	s.resetMisses(sk)
 	d.file = &ReadResult{
 		Skill: sk, Path: path, URI: sk.URI(path), Data: content.Data, Size: content.Size,
 		Want: sk.Digest, Got: content.Digest, Changed: !content.Matches, MIMEType: "text/markdown",
@@ -327,7 +331,8 @@ func (s *Session) notFetched(ctx context.Context, r *read, sk *skills.Skill, pat
 func (r *ReadResult) slice(offset, most int64, chars int) {
 	r.Offset = offset
 	if !r.Text {
-		r.Data = nil // a model gets the picture of a binary file, or none of its bytes
+		// A model gets the picture of a binary file, or none of its bytes.
+		r.Data = nil
 		return
 	}
 	start := min(offset, r.Size)

@@ -41,7 +41,8 @@ func (s *Session) remember() {
 // Errors: *Error if there are too many sessions.
 func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) (*Session, error) {
 	if s.cfg.Peers != nil {
-		return nil, nil // another server continues the session itself
+		// Another server continues the session itself.
+		return nil, nil
 	}
 	sum := earlier.Sum(call.Handle)
 	p := s.earlier.By(ctx, earlier.HandleKey(call.Principal.Name, sum))
@@ -97,6 +98,7 @@ func (s *Session) restore(ctx context.Context, p *earlier.Session) {
 	s.restored[p.ID] = true
 	// The mode first: no restored skill may be used in a more permissive mode.
 	s.raise(s.inForce(), p.Mode)
+	// Only session.started names the parent, so a session that has begun keeps the parent that it recorded.
 	if !s.began && s.parent == "" {
 		s.parent = p.ID
 	}
@@ -134,6 +136,7 @@ func (s *Session) restoreActivation(ctx context.Context, from string, row cfharn
 	}
 	same := sk != nil && index.TreeDigest == x.TreeDigest
 	if same {
+		// The turn belongs to the call that loaded the skill in the earlier session.
 		x.TaskID = ""
 		row.RunID, row.ActivatedAt, row.Skillsd = s.id, provenance.Stamp(s.cfg.Now()), &x
 		e = &provenance.Event{

@@ -70,7 +70,8 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 	secrets.Event(s.Secrets(), e)
 	err := s.cfg.Records.Append(ctx, e)
 	_, full := errors.AsType[*provenance.FullError](err)
-	s.broken.Store(err != nil && !full) // a full quota has its own error
+	// A full quota has its own error, and the session works again when there is room.
+	s.broken.Store(err != nil && !full)
 	if errors.Is(err, provenance.ErrLost) {
 		// In a goroutine, since table.mu is acquired before the locks of the session.
 		s.table.recording.Go(func() { s.table.lose(s) })

@@ -43,6 +43,8 @@ func (s *Session) withhold(
 		of.is.Segments, of.is.ByteLength, of.is.Truncated = nil, nil, of.is.Truncated || of.stream.Truncated
 		if of.is.Policy == cfharness.PolicyObserved {
 			of.is.Reason = ""
+			// The runtime labeled the output before it was redacted, so its segments still contain the
+			// secrets.
 			lets := r.secrets.Text(segmentsText(segments))
 			if result.Mediation != nil && lets != of.stream.Head+of.stream.Tail {
 				// The runtime releases other bytes than the script wrote: only the released ones are shown.
@@ -54,6 +56,7 @@ func (s *Session) withhold(
 		if of.is.Policy == cfharness.PolicyOpaque {
 			why, of.is.Reason, of.is.ByteLength = outputOpaque, "", &of.stream.Total
 		}
+		// A script could encode a secret in the length of its output, and whether it was truncated.
 		if opaque {
 			of.is.ByteLength, of.is.Truncated = nil, false
 		}
@@ -67,6 +70,8 @@ func (s *Session) withhold(
 	answer.ExitWithheld = released.ExitCode.Policy != cfharness.PolicyObserved
 	answer.Sealed, x.ExitWithheld = answer.Sealed || answer.ExitWithheld, answer.ExitWithheld
 	answer.Opaque, x.Opaque = opaque, opaque
+	// An opaque script once revealed a secret in 23 calls by its exit codes. The caller learns only whether
+	// it succeeded.
 	if opaque && !answer.ExitWithheld && (result.Outcome != sandbox.Exited || result.ExitCode != 0) {
 		released.ExitCode.Policy = cfharness.PolicyOpaque
 	}
@@ -88,6 +93,8 @@ func (s *Session) withheld(
 	object.Handle = &cfharness.OpaqueHandle{Type: cfharness.TypeOpaqueHandle, HandleID: handle, Scope: "run",
 		CreatedAt: now, PassThrough: is.Policy == cfharness.PolicyOpaque}
 	object.ByteLength = is.ByteLength
+	// The plain digest of a short text reveals the text to anyone who can guess it. The salt is in the record
+	// only.
 	object.Digest = digest.FromString(record.Salt + record.Digest.String())
 	row := cfharness.PolicyEvent{Type: cfharness.TypePolicyEvent, Severity: cfharness.SeverityDenied,
 		Mode: r.mode.String(), ToolID: r.call.Method, Detail: object.Detail, At: now,

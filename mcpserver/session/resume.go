@@ -108,7 +108,8 @@ func (s *Session) resumeActivations(
 		}
 		sk, index, err := s.served(ctx, row)
 		if err != nil {
-			sk = nil // treated like a skill that was removed
+			// A skill that cannot be read is treated like a skill that was removed.
+			sk = nil
 		}
 		if sk != nil && index.TreeDigest == row.Skillsd.TreeDigest {
 			s.active[path] = &activation{skill: sk, index: index, shown: past.Sent[path]}

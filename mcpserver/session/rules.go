@@ -99,6 +99,8 @@ func (s *Sessions) Replace(ctx context.Context, rules Rules, changed string) err
 		return entry.Pin != "" || !same[entry.Skill+":"+entry.Path]
 	})
 	s.replaced.Store(is)
+	// An approval that is given after this belongs to the rules before, and keepApproval refuses it by their
+	// number.
 	s.forgetApproved(func(key approval.Key) bool { return !alike || !same[key.Skill+":"+key.Path] })
 	return nil
 }
@@ -123,6 +125,7 @@ func (s *Sessions) PinAdded(ctx context.Context) {
 	defer s.replacing.Unlock()
 	is := *s.inForce()
 	trees, pins := is.trees, is.pins
+	// Requests that are being served read the present maps without a lock.
 	is.trees, is.pins = maps.Clone(trees), maps.Clone(pins)
 	s.pinAll(ctx, &is, func(entry policy.Entry) bool { return entry.Pin != "" })
 	if !maps.Equal(is.trees, trees) || !maps.Equal(is.pins, pins) {

@@ -156,7 +156,8 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 		return nil, s.refuse(ctx, r, err)
 	}
 	defer turn.Release()
-	r.tree = turn.tree // nil on this machine: a run that waits must compare the files afterwards
+	// On this machine it is nil: a run that waits must compare the files afterwards.
+	r.tree = turn.tree
 	if turn.Queued() {
 		// While the run waited, the rules, the loaded files and the approval may have changed.
 		r, err = s.again(ctx, r)
@@ -165,7 +166,8 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 		}
 	}
 	if r.tree == nil {
-		r.tree, err = s.openTree(ctx, r) // the bytes that were allowed, compared with the disk
+		// The run gets the bytes that were allowed, compared with the disk.
+		r.tree, err = s.openTree(ctx, r)
 		if err != nil {
 			return nil, s.refuse(ctx, r, err)
 		}
@@ -175,7 +177,8 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 		return nil, s.refuse(ctx, r, err)
 	}
 	defer r.cmd.close()
-	r.secrets = r.cmd.secrets // the secrets that the script is given included
+	// From here on, these also have the secrets that the script is given.
+	r.secrets = r.cmd.secrets
 	gate := s.newGate(ctx, r)
 	defer gate.leave()
 	result, err := s.execute(ctx, r, turn, gate)
@@ -187,7 +190,8 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err != nil {
 		return nil, s.failedRun(ctx, r, turn, err)
 	}
-	turn.Release() // before the output is recorded, so that the next run can start meanwhile
+	// The next run can start while the output is recorded.
+	turn.Release()
 	return s.finish(ctx, r, result, ending{room: gate.leave})
 }
 
@@ -197,7 +201,8 @@ func checked(in RunRequest) RunRequest {
 		in.Invalid = cmp.Or(in.Invalid, fault.ArgumentsInvalid.Because(err))
 	}
 	if path.Clean(in.Cwd) == "." {
-		in.Cwd = "" // an approval must not depend on how the default directory is written
+		// An approval must not depend on the spelling of the default directory.
+		in.Cwd = ""
 	}
 	return in
 }
@@ -211,7 +216,8 @@ func (s *Session) newRun(in RunRequest) *run {
 		r.summary.ArgsCount = new(len(in.Args))
 	}
 	if in.Invalid != nil {
-		r.in.Args = nil // arguments that were rejected may be too long for a record
+		// Arguments that were rejected may be too long for a record.
+		r.in.Args = nil
 	}
 	if in.Timeout > 0 {
 		r.summary.TimeoutMS = new(in.Timeout.Milliseconds())
@@ -221,7 +227,8 @@ func (s *Session) newRun(in RunRequest) *run {
 	}
 	r.output = s.outputID(in.Call)
 	r.id = strings.TrimPrefix(r.output, s.id+":")
-	if in.Answer != nil { // the question and the run that answers it share one ID
+	// The question and the run that answers it share one ID.
+	if in.Answer != nil {
 		r.id = cmp.Or(s.approver.IDOf(in.Answer.State, s.id), r.id)
 	}
 	return r
@@ -355,7 +362,8 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	facts := s.runFacts(r.request, &r.in, f)
 	grant, err := s.decide(r.request, f.skill, facts)
 	needs, asks := errors.AsType[*policy.ApprovalRequired](err)
-	if !asks { // granted or denied, in both cases without the user
+	// The policy granted or denied it, in both cases without the user.
+	if !asks {
 		err = s.allowedSince(ctx, r, f, err)
 		return authorization{grant, r.grant.approved, r.grant.asked}, s.othersMayRun(r, f, err)
 	}

@@ -84,7 +84,8 @@ func (s *Sessions) declared(rules *Rules) secrets.Source {
 func (s *Sessions) Secrets() *redact.Redactor {
 	is := s.inForce()
 	entries := is.Policy.Entries()
-	if len(is.secrets) > 0 { // secrets of replaced rules, which scripts may have got, stay redacted
+	// Scripts may have got the secrets of replaced rules, so these stay redacted.
+	if len(is.secrets) > 0 {
 		entries = append(slices.Clone(entries), policy.Entry{Secrets: is.secrets})
 	}
 	return s.known.Redactor(s.declared(&is.Rules), entries)
@@ -94,7 +95,8 @@ func (s *Sessions) Secrets() *redact.Redactor {
 //
 // Errors: redact.ErrSize.
 func (s *Sessions) redactorWith(more map[string]string) (*redact.Redactor, error) {
-	s.Secrets() // they may have changed since the run was requested
+	// The secrets may have changed since the run was requested.
+	s.Secrets()
 	return s.known.With(more)
 }
 

@@ -355,7 +355,8 @@ type activationRow struct {
 // invalid_arguments for a parent that is not a session of the principal, *Error.
 func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	if s.namesProcess(&call) {
-		call.Named = "" // the session of the process has no key
+		// The session of the process has no key.
+		call.Named = ""
 	}
 	ses, err := s.find(ctx, call)
 	if err != nil {
@@ -371,6 +372,8 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	}
 	ses.noteID(call)
 	ses.resumeClient(ctx, call)
+	// A run is decided before its first event is on the disk, so the skills of the start must be active by
+	// then.
 	if ses.startsActive() {
 		if err := ses.begun(ctx); err != nil {
 			return nil, err
@@ -506,7 +509,8 @@ func (s *Session) activatedAs(name string) *activation {
 	for _, a := range s.active {
 		if a.skill.Name() == name {
 			if only != nil {
-				return nil // the name is ambiguous
+				// The name is ambiguous, and a guess could choose the session of another conversation.
+				return nil
 			}
 			only = a
 		}
@@ -526,6 +530,7 @@ func (s *Session) outputID(call Call) string {
 	n, err := strconv.ParseUint(number, 10, 31)
 	id := call.OutputID
 	s.mu.Lock()
+	// A number with leading zeros would be a second id of the same output.
 	own = own && err == nil && n > 0 && strconv.FormatUint(n, 10) == number && !s.taken[id] &&
 		len(s.taken) < maxTaken
 	if !own {

@@ -207,10 +207,12 @@ func (s *Session) reopen(ctx context.Context) error {
 	case !open:
 		return nil
 	}
-	s.runs.Lock() // end holds it until the end is recorded
+	// The function end holds this lock until the end is recorded.
+	s.runs.Lock()
 	defer s.runs.Unlock()
 	if !s.ended.Load() {
-		return nil // another call reopened it
+		// Another call has reopened the session.
+		return nil
 	}
 	if s.endRecorded {
 		s.sequence.Lock()
@@ -241,7 +243,8 @@ func (s *Sessions) EndIdle() {
 			return false
 		}
 		if ses.keyed.guessed {
-			return true // the next call may belong to another conversation; its handles stay valid
+			// The next call may belong to another conversation. The handles of this one stay valid.
+			return true
 		}
 		ses.mu.Lock()
 		defer ses.mu.Unlock()
@@ -277,9 +280,11 @@ func (s *Session) end(ctx context.Context) error {
 	if !began {
 		return nil
 	}
+	// The snapshots of the registry and of the machine must come before the end in the chain.
 	s.background.Wait()
 	err := s.recordEnd(ctx)
-	if errors.Is(err, provenance.ErrLost) { // another server continues it
+	// Another server continues the session.
+	if errors.Is(err, provenance.ErrLost) {
 		s.cfg.Records.Release(s.id)
 		err = nil
 	}

@@ -72,11 +72,13 @@ func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
 // skills. If writing fails, the next call continues. The snapshots of the registry and of the machine follow
 // in the background. After the rules were replaced, start writes the new policy. s.sequence is held.
 func (s *Session) start(ctx context.Context) error {
+	// recordInBackground is the last step of a start, so all other steps have succeeded.
 	if s.awaited != nil {
 		if s.under == s.inForce().number {
 			return nil
 		}
-		return s.begin(ctx, provenance.KindSessionResumed) // with the new policy
+		// The session continues under the new policy, which the event names.
+		return s.begin(ctx, provenance.KindSessionResumed)
 	}
 	if !s.began {
 		s.initial = s.startsWith()
@@ -209,7 +211,8 @@ func (s *Session) recordInBackground() {
 					Got: file.Digest.String(), Detail: name, Files: []provenance.File{file}})
 			}
 			level := slog.LevelWarn
-			if s.patient.Err() != nil { // the server ended before, which is no fault
+			// The server ended before the snapshots were complete, which is no fault.
+			if s.patient.Err() != nil {
 				level = slog.LevelDebug
 			}
 			if err != nil {
@@ -225,6 +228,8 @@ func (s *Session) recordInBackground() {
 func (s *Session) preloadSkill(ctx context.Context, initial initialSkill) error {
 	sk := initial.skill
 	fresh, index, err := s.current(ctx, sk)
+	// The next call tries the start again when files may have been closed. A failed load would stay in the
+	// record.
 	if fault.OutOfFiles(err) {
 		return fmt.Errorf("preload %s: %w", sk.Path, err)
 	}

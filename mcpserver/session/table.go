@@ -189,7 +189,8 @@ func (t *table) acquirePlace(ctx context.Context, principal string) (*admit.Clai
 	switch {
 	case place != nil:
 		return place, nil
-	case t.most < maxRemote: // the limit of open files bounds the places
+	// The limit of open files bounds the places.
+	case t.most < maxRemote:
 		return nil, fault.FilesExhausted.Because(errTooMany)
 	}
 	return nil, fault.SessionsInUse.Because(errTooMany)
@@ -206,7 +207,8 @@ func (t *table) seat(
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if ses := t.keyed[key]; ses != nil {
-		place.Release() // another call opened it meanwhile
+		// Another call has opened the session meanwhile.
+		place.Release()
 		t.keepOpen(ctx, ses)
 		return ses, nil
 	}
@@ -233,10 +235,12 @@ func (t *table) seat(
 // keepOpen keeps a session open until ctx ends. t.mu is held.
 func (t *table) keepOpen(ctx context.Context, ses *Session) {
 	if ses.keyed == nil {
-		return // the session of the process, which stays open
+		// The session of the process stays open.
+		return
 	}
 	ses.keyed.busy++
-	if ctx.Done() == nil { // AfterFunc would never call leave
+	// AfterFunc would never call leave.
+	if ctx.Done() == nil {
 		t.leave(ses)
 		return
 	}
@@ -254,6 +258,7 @@ func (t *table) leave(ses *Session) {
 	k.used = t.now()
 	k.busy--
 	if !k.shared || ses.decisions.Load() < maxShared {
+		// Another call may be waiting for the place of this session, which no call uses now.
 		t.makeRoom()
 		return
 	}
@@ -367,6 +372,7 @@ func (t *table) held() map[string]int {
 // false if that is necessary and all sessions of the principal are busy. t.mu is held.
 func (t *table) withinShare(principal string) bool {
 	n := t.held()[principal]
+	// The limit of open files can leave few places, of which one principal must not take more than half.
 	if n < min(maxRemoteEach, max(1, t.most/2)) {
 		return true
 	}
@@ -403,11 +409,13 @@ func (t *table) drop(ses *Session) {
 // finish records the end of a session in the background, and frees its place. If the end cannot be recorded,
 // the session keeps its place until endWhere tries again. t.mu is held.
 func (t *table) finish(ses *Session) {
+	// A call with one of its handles may come before the end is recorded.
 	ses.remember()
 	t.ending++
 	t.recording.Go(func() {
 		err := ses.end(context.Background())
-		ses.remember() // again, since calls that were being served may have loaded more skills
+		// This is repeated, because calls that were being served may have loaded more skills.
+		ses.remember()
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.ending--
@@ -416,6 +424,7 @@ func (t *table) finish(ses *Session) {
 			t.unended = append(t.unended, ses)
 			return
 		}
+		// If a call has reopened the session meanwhile, the other place is for that.
 		if n := len(ses.keyed.places); n > 0 {
 			ses.keyed.places[n-1].Release()
 			ses.keyed.places = ses.keyed.places[:n-1]
@@ -431,7 +440,8 @@ func (t *table) endWhere(over func(*Session) bool) {
 	unended := t.unended
 	t.unended = nil
 	for _, ses := range unended {
-		if t.keyed[ses.keyed.key] != ses { // else a call has reopened it
+		// If this is not so, a call has reopened the session.
+		if t.keyed[ses.keyed.key] != ses {
 			t.finish(ses)
 		}
 	}

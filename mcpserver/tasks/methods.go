@@ -78,6 +78,7 @@ func (s *Store) Methods() wire.Methods {
 			return shown, nil
 		}),
 		MethodUpdate: s.method(func(t *Task, given mcp.InputResponses) (*state, error) {
+			// All answers are checked first, because a request that is refused must change nothing.
 			for key, question := range t.asked {
 				if response, ok := given[key]; ok && response.DecodeFor(question.Method) != nil {
 					return nil, &wire.Error{Code: mcp.INVALID_PARAMS,
@@ -129,6 +130,7 @@ func (s *Store) method(do func(*Task, mcp.InputResponses) (*state, error)) wire.
 		t := s.tasks[p.TaskID]
 		switch {
 		case t == nil && s.opts.Holders != nil:
+			// The other server is asked without the lock, which the deferred Unlock needs again.
 			s.mu.Unlock()
 			defer s.mu.Lock()
 			return s.elsewhere(ctx, r.Method, owner, p.TaskID)

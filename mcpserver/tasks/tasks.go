@@ -207,6 +207,7 @@ func (s *Store) Call(ctx context.Context, request mcp.CallToolRequest, handle Ha
 	select {
 	case <-t.ended:
 	case <-ticker.C:
+		// If stop returns false, the request has ended and the work is being cancelled.
 		if s.register(ctx, t, ticker.C) && stop() {
 			if answer := s.handOver(ctx, t); answer != nil {
 				return answer, nil
@@ -281,6 +282,7 @@ func (s *Store) handOver(ctx context.Context, t *Task) *state {
 	}
 	t.handedOver = true
 	time.AfterFunc(time.Until(t.created.Add(TTL)), func() {
+		// It is forgotten first, so that end does not charge its result.
 		s.forget(t)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -348,7 +350,8 @@ func (t *Task) run(ctx context.Context, handle Handler, request mcp.CallToolRequ
 		}
 		responses := mcp.InputResponses{}
 		for key := range result.InputRequests {
-			responses[key] = t.answers[key+suffix] // answered questions do not change any more
+			// Answered questions do not change any more, so this needs no lock.
+			responses[key] = t.answers[key+suffix]
 		}
 		request.Params.InputResponses, request.Params.RequestState = responses, result.RequestState
 	}
@@ -396,7 +399,8 @@ func (t *Task) end(ctx context.Context, result *mcp.CallToolResult, err error) {
 	t.status, t.message, t.result, t.failure, t.updated = status, "", made, failure, time.Now()
 	t.asked, t.answers = nil, nil
 	t.live.Release()
-	if t.store.tasks[t.id] == t { // else its life is over, and nothing would release the claim
+	// Otherwise the life of the task is over, and nothing would release the claim.
+	if t.store.tasks[t.id] == t {
 		t.results = t.store.results.Charge(t.owner, len(made)+len(failure))
 	}
 	// Keep only the result, not the request.
@@ -433,6 +437,7 @@ func (s *Store) Close() {
 	s.mu.Lock()
 	s.closed = true
 	for _, t := range s.tasks {
+		// A call that is not a task yet ends with its request.
 		if t.handedOver {
 			t.cancel(wire.ErrDisconnected)
 		}

@@ -31,6 +31,7 @@ func (a *asks) ask(
 	if a.pending == nil {
 		a.pending = make(map[string]chan *message)
 	}
+	// The answer may arrive before write has returned.
 	a.pending[idKey(id)] = answer
 	a.mu.Unlock()
 	defer a.take(id)
@@ -52,6 +53,7 @@ func (a *asks) ask(
 			// The error has only the text: an *Error in the chain would be sent back to the client.
 			return fmt.Errorf("ask %s: %w %v", method, ErrFailed, cmp.Or(err, error(&failure)))
 		}
+		// Another program may read the user's answer by exact keys, so it must have only one meaning.
 		err = Unambiguous(m.result, "action", "content")
 		if err != nil {
 			return fmt.Errorf("ask %s: %w", method, err)
@@ -82,7 +84,8 @@ func (a *asks) take(id json.RawMessage) chan *message {
 // route passes a response to the call that waits for it. It returns false if no call does.
 func (a *asks) route(m *message) bool {
 	if m.id == nil {
-		return true // an error response without an id belongs to no call
+		// An error response without an id belongs to no call.
+		return true
 	}
 	answer := a.take(m.id)
 	if answer != nil {

@@ -92,7 +92,8 @@ func (t *callTable) sendAway(c *call) bool {
 func (t *callTable) cancel(m *message) bool {
 	id := canceledID(m.params)
 	if id == nil {
-		return true // it names no call
+		// It names no call.
+		return true
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

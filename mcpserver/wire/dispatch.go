@@ -198,7 +198,8 @@ func (m *message) protocol() *protocol {
 // body (SEP-2243); known reports whether the method exists.
 func (p *protocol) check(m *message, header http.Header, known bool) *Error {
 	switch {
-	case !mcp.IsValidProtocolVersion(p.version): // a later version may declare its client otherwise
+	// A client of a later version may declare itself in another way.
+	case !mcp.IsValidProtocolVersion(p.version):
 		return unsupported(p.version, Versions())
 	case p.capabilities == nil:
 		return invalidParams("missing or invalid _meta field " + mcp.MetaKeyClientCapabilities)
@@ -245,6 +246,7 @@ func (d *Dispatcher) initialize(ctx context.Context, r *Request) (any, error) {
 		return nil, err
 	}
 	version := params.ProtocolVersion
+	// The newest revision has no handshake, so a client that sends initialize gets an older one.
 	if !slices.Contains(Versions()[1:], version) {
 		version = Versions()[1]
 	}
@@ -339,7 +341,8 @@ func (d *Dispatcher) decorate(result any) {
 func (d *Dispatcher) logPrivate(ctx context.Context, m *message, text string) {
 	level := slog.LevelError
 	if ctx.Err() != nil {
-		level = slog.LevelDebug // the client does not wait for the answer
+		// The client does not wait for the answer.
+		level = slog.LevelDebug
 	}
 	d.logger().Log(ctx, level, "request failed", slog.String("method", m.method), slog.String("err", text))
 }
@@ -365,6 +368,7 @@ func (d *Dispatcher) encode(ctx context.Context, m *message, result any, failure
 		// encoding/json would check and copy the output of MarshalJSON once more.
 		made, err = own.MarshalJSON()
 	}
+	// A newline in the result would end the message on stdio, and encoding/json removes it.
 	if line == nil && (made == nil || bytes.IndexByte(made, '\n') >= 0) {
 		made, err = json.Marshal(result)
 	}

@@ -170,7 +170,8 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 	opts.Drain = cmp.Or(opts.Drain, 2*time.Second)
 	share := 1
 	if opts.Shared {
-		share = 2 // so that one principal cannot lock out all others
+		// One principal must not lock out all others.
+		share = 2
 	}
 	h := &HTTP{
 		opts:       opts,

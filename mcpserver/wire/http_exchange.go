@@ -39,7 +39,8 @@ func (ex *exchange) request() {
 		return
 	}
 	ex.call = newCall(ex.msg)
-	if ex.call.listen && !acceptsEvents(ex.r.Header.Values("Accept")) { // it would wait forever in a slot
+	// Without a stream, the call would occupy its slot forever.
+	if ex.call.listen && !acceptsEvents(ex.r.Header.Values("Accept")) {
 		plainText(ex.w, http.StatusNotAcceptable, notEvents)
 		return
 	}
@@ -85,7 +86,8 @@ func (ex *exchange) needsSession() *Error {
 // sessionOf returns the session of the request, and whether it is a new one that the request is to open.
 func (ex *exchange) sessionOf() (owner *httpSession, opening bool) {
 	switch {
-	case ex.modern: // 2026-07-28 has no sessions, so each request gets its own
+	// Version 2026-07-28 has no sessions, so each request gets its own.
+	case ex.modern:
 		id := "request-" + strconv.FormatUint(ex.h.requests.Add(1), 10)
 		return &httpSession{session: &session{id: id}}, false
 	case ex.msg.method == string(mcp.MethodInitialize):
@@ -167,7 +169,8 @@ func (ex *exchange) awaitSlot() bool {
 
 // run calls the handler of the request and writes its answer.
 func (ex *exchange) run() {
-	if !ex.opening { // a stream could not send the id of the new session
+	// A stream could not send the id of the new session, which is in a header.
+	if !ex.opening {
 		defer keepAlive(ex.out, ex.h.opts.KeepAlive).Stop()
 	}
 	ctx := withSession(ex.call.ctx, ex.session)
@@ -233,6 +236,7 @@ func (ex *exchange) answer(ctx context.Context, result any, failure *Error) {
 		ex.stream.status = statusOf(failure.Code)
 	}
 	line := d.encode(ctx, ex.msg, result, failure)
+	// Otherwise a client that reads none of its answers would hold memory without limit.
 	if len(line) > shortAnswer && !ex.admission.memory.Raise(ctx, len(line)) {
 		line = d.encode(ctx, ex.msg, nil, &Error{Code: CodeBusy,
 			Message: "the request was carried out, and there is no room for its answer: read the others"})
@@ -295,7 +299,8 @@ func (ex *exchange) empty() {
 	case ex.stream.begun:
 	case ex.stream.events:
 		ex.stream.begin()
-	case IsForwarded(ex.r.Context()): // an earlier version's 202 does not say that it was cancelled
+	// The status 202 of an earlier version does not show that the call was cancelled.
+	case IsForwarded(ex.r.Context()):
 		ex.w.WriteHeader(http.StatusNoContent)
 	default:
 		ex.w.WriteHeader(http.StatusAccepted)
@@ -335,6 +340,7 @@ func IsForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) !=
 // ServeForwarded answers a request that another server has forwarded or spread, after that server made all
 // checks up to the rate. If this server does not have the session, or is stopping, it answers 421.
 func (h *HTTP) ServeForwarded(w http.ResponseWriter, r *http.Request, principal string) {
+	// Once the shutdown waits for forwarded requests, TryRLock fails, so that no other one begins.
 	lives := h.forwards.TryRLock()
 	if lives {
 		defer h.forwards.RUnlock()
@@ -364,7 +370,8 @@ func (ex *exchange) forwarded() (done, again bool) {
 	if ex.owner.calls != nil && !ex.owner.calls.sendAway(ex.call) {
 		return false, false
 	}
-	ex.admission.yield() // the wait on the other server needs no slot here
+	// The wait for the other server needs no slot here.
+	ex.admission.yield()
 	ctx, cancel := context.WithCancel(ex.r.Context())
 	defer cancel()
 	// Wait a moment after a cancellation, which may reach the other server before the request does.
@@ -381,7 +388,8 @@ func (ex *exchange) forwarded() (done, again bool) {
 func (ex *exchange) relay(ctx context.Context, address string) (done, again bool) {
 	switch {
 	case ex.stream.begun:
-		return false, false // too late; the client gets the handler's error
+		// This is too late, so the client gets the error of the handler.
+		return false, false
 	case address == "":
 		ex.w.WriteHeader(http.StatusMisdirectedRequest)
 		return true, false

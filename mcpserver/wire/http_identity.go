@@ -61,7 +61,8 @@ func (i identities) give(principal string, client known) string {
 		Name: client.info.Name, Release: client.info.Version}
 	says.Can, _ = json.Marshal(client.capabilities)
 	raw, err := json.Marshal(says)
-	if len(raw) > maxIdentity { // leave out the fields that may be long, which decide nothing
+	// The fields that may be long decide nothing.
+	if len(raw) > maxIdentity {
 		client.capabilities.Experimental, client.capabilities.Extensions = nil, nil
 		says.Can, _ = json.Marshal(client.capabilities)
 		raw, err = json.Marshal(says)
@@ -117,6 +118,7 @@ func (h *HTTP) session(ctx context.Context, id, principal string) *httpSession {
 		s.end(ErrDisconnected)
 		h.audience.remove(s.announcer)
 	}
+	// Another request may have reopened the session first, or its client may have ended it.
 	return h.sessions.enter(id, principal)
 }
 

@@ -84,7 +84,8 @@ func (ex *exchange) enter() bool {
 	case id == "" && !opening:
 		plainText(ex.w, http.StatusBadRequest, "Mcp-Session-Id is missing; send initialize first")
 		return false
-	case ex.msg.kind != request && IsForwarded(ex.r.Context()): // this server may have no part of the session
+	// This server may have no part of the session.
+	case ex.msg.kind != request && IsForwarded(ex.r.Context()):
 		ex.protocol = h.sessions.enter(id, ex.principal)
 	case id != "":
 		ex.protocol = h.session(ex.r.Context(), id, ex.principal)
@@ -94,7 +95,8 @@ func (ex *exchange) enter() bool {
 		return true
 	case refusesVersion(ex.w, ex.r.Header.Get(mcp.HeaderProtocolVersion)):
 		return false
-	case ex.protocol == nil: // a session of another principal is treated as unknown
+	// A session of another principal is treated as unknown.
+	case ex.protocol == nil:
 		plainText(ex.w, http.StatusNotFound, "Invalid session ID")
 		return false
 	}
@@ -116,9 +118,11 @@ func (ex *exchange) spread() bool {
 	if ex.admission.spread == nil {
 		return false
 	}
-	ex.admission.decoded() // without room the message keeps the memory reserved for decoding
+	// If there is no room, the message keeps the memory that was reserved for decoding.
+	ex.admission.decoded()
 	err := h.opts.Spread(ex.r, ex.msg.raw)
-	if err != nil && ex.msg.kind == response { // clients repeat an answer, but not a cancellation
+	// Clients repeat an answer, but not a cancellation.
+	if err != nil && ex.msg.kind == response {
 		retryLater(ex.w, http.StatusServiceUnavailable, busyWait,
 			"the call may be at a server that does not answer")
 		return false

@@ -133,9 +133,11 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 	defer s.takeStream(cancel)()
 	out := newLineWriter(newHTTPStream(w, r, h.opts.WriteTimeout))
 	defer out.retire()
+	// This comment sends the headers, by which the client learns that the stream is open.
 	out.write([]byte(": open"))
 	defer keepAlive(out, h.opts.KeepAlive).Stop()
-	s.announcer.open() // changes queued since the last stream come first
+	// The changes that were queued since the last stream come first.
+	s.announcer.open()
 	s.announcer.run(ctx.Done(), out, out.notify)
 }
 
@@ -158,11 +160,14 @@ func (h *HTTP) delete(w http.ResponseWriter, r *http.Request, principal string) 
 	defer place.Release()
 	h.forget(s.id, principal)
 	if r.ProtoMajor == 1 {
-		w.Header().Set("Connection", "close") // the next request on it would wait for the other servers
+		// The next request on the connection would wait for the other servers.
+		w.Header().Set("Connection", "close")
 	}
 	w.WriteHeader(http.StatusNoContent)
-	http.NewResponseController(w).Flush() // the client needs nothing more
-	_ = h.opts.Spread(r, nil)             // already answered
+	// The client needs nothing more.
+	http.NewResponseController(w).Flush()
+	// The request is answered already, so an error changes nothing.
+	_ = h.opts.Spread(r, nil)
 }
 
 // forget ends a session for its client, even if it is open at other servers only.

@@ -47,7 +47,8 @@ func (h *HTTP) newSession(ctx context.Context, principal string, maxBytes int) *
 	ctx = withSession(context.WithoutCancel(ctx), s.session)
 	s.announcer = newAnnouncer(h.dispatcher.changes(ctx))
 	if h.opts.Spread != nil {
-		s.asks.next = rand.Int64N(1 << 52) // other servers may ask the client too
+		// Other servers may ask the client too, and their ids must differ.
+		s.asks.next = rand.Int64N(1 << 52)
 	}
 	s.base, s.end = context.WithCancelCause(h.base)
 	return s
@@ -123,6 +124,7 @@ func (t *sessionTable) idlest(principal string) (idlest *httpSession) {
 	_, share := t.room.Most(principal)
 	for _, s := range t.byID {
 		n := t.room.Held(s.principal)
+		// After the exchange, the other principal must still have more sessions than this one.
 		if s.busy > 0 || s.principal != principal && (own >= share || n < own+2) {
 			continue
 		}

@@ -68,6 +68,7 @@ func (s *httpStream) begin() {
 	s.begun = true
 	header := s.w.Header()
 	header.Set("Content-Type", "text/event-stream")
+	// This header keeps nginx from buffering the events.
 	header.Set("X-Accel-Buffering", "no")
 	s.w.WriteHeader(http.StatusOK)
 }
@@ -85,6 +86,7 @@ func acceptsEvents(accept []string) bool {
 // keepAlive writes a comment to out at each interval, until out is closed. The timer may be stopped earlier.
 func keepAlive(out *lineWriter, interval time.Duration) *time.Timer {
 	var timer *time.Timer
+	// The function uses timer, so it must not run before timer is set.
 	timer = time.AfterFunc(math.MaxInt64, func() {
 		out.write([]byte(": keep-alive"))
 		select {

@@ -140,7 +140,8 @@ func (w *lineWriter) hungUp(id json.RawMessage) {
 // true, nothing is written after it.
 func (w *lineWriter) handOver(write func() bool) {
 	w.lock <- struct{}{}
-	written := true // also if write panics
+	// The value is also used if write panics.
+	written := true
 	defer func() {
 		if written {
 			w.retired.Do(w.close)

@@ -93,7 +93,8 @@ func parse(raw []byte) (*message, *Error) {
 		m.kind = response
 		if large != nil {
 			m.result = nil
-			m.failure, _ = json.Marshal(large) // for the caller that waits for it
+			// The caller that waits for the message gets this failure.
+			m.failure, _ = json.Marshal(large)
 		}
 		return m, nil
 	case large != nil:

@@ -59,7 +59,8 @@ func (c *conn) read() (*call, error) {
 					select {
 					case c.turn <- struct{}{}:
 						return call, nil
-					default: // all workers are busy
+					// All workers are busy.
+					default:
 						go c.serve(call)
 					}
 				}
@@ -101,7 +102,8 @@ func (c *conn) request(m *message) *call {
 		return nil
 	}
 	if call.ping {
-		c.run(call) // at once, even without a free slot
+		// It runs at once, even without a free slot.
+		c.run(call)
 		return nil
 	}
 	if call.release != nil {

@@ -112,9 +112,11 @@ func (s *callSession) subscribe(to mcp.SubscriptionFilter, news func(method stri
 		return asked && (news == nil || news(method))
 	}), make(chan struct{})
 	go a.run(done, s.out, func(n mcp.JSONRPCNotification) { s.write(s.tagged(n)) })
+	// The announcer is added before the acknowledgement, so that no later change is lost.
 	s.audience.add(a)
 	s.write(s.tagged(acknowledged))
-	a.open() // the acknowledgement must be first
+	// The acknowledgement must be the first message.
+	a.open()
 	return func() {
 		s.audience.remove(a)
 		close(done)

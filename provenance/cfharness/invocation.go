@@ -91,7 +91,8 @@ func SummarizeSequence(list []string) *SequenceSummary {
 		s.TotalBytes += int64(len(text))
 		valid[i] = strings.ToValidUTF8(text, "\uFFFD")
 	}
-	raw, _ := provenance.Encode(valid) // a list of strings always marshals
+	// A list of strings always marshals.
+	raw, _ := provenance.Encode(valid)
 	s.Digest, _ = CompactDigest(raw)
 	return s
 }

@@ -138,6 +138,7 @@ func object(keys []string, values map[string]json.RawMessage) json.RawMessage {
 //
 // Errors: ErrInvalid.
 func parseObject(data []byte) (keys []string, fields map[string]json.RawMessage, err error) {
+	// The decoder below would not notice data after the object.
 	if !utf8.Valid(data) || !json.Valid(data) {
 		return nil, nil, fmt.Errorf("%w: not JSON in UTF-8", provenance.ErrInvalid)
 	}

@@ -209,7 +209,8 @@ func (c CapabilityCommands) MarshalJSON() ([]byte, error) {
 	values := make(map[string]json.RawMessage)
 	for _, command := range c {
 		names = append(names, command.Name)
-		values[command.Name], _ = provenance.Encode(command.CapabilityCommand) // texts always marshal
+		// Texts always marshal.
+		values[command.Name], _ = provenance.Encode(command.CapabilityCommand)
 	}
 	return object(names, values), nil
 }

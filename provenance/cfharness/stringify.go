@@ -55,7 +55,8 @@ func appendValue(out []byte, dec *json.Decoder) []byte {
 			out = appendValue(out, dec)
 		}
 		_, _ = dec.Token()
-		return append(out, byte(t)+2) // the closing bracket
+		// In ASCII, a closing bracket is two above the opening one.
+		return append(out, byte(t)+2)
 	case string:
 		return appendText(out, t)
 	case json.Number:
@@ -70,11 +71,14 @@ func appendValue(out []byte, dec *json.Decoder) []byte {
 func appendNumber(out []byte, text json.Number) []byte {
 	switch f, err := text.Float64(); {
 	case err != nil:
+		// JavaScript reads such a number as Infinity, for which JSON.stringify writes null.
 		return append(out, "null"...)
-	case f == 0: // also -0
+	// This includes -0, which JSON.stringify writes as 0.
+	case f == 0:
 		return append(out, '0')
 	default:
-		raw, _ := json.Marshal(f) // has ECMAScript's form
+		// encoding/json has the form of ECMAScript for a float64.
+		raw, _ := json.Marshal(f)
 		return append(out, raw...)
 	}
 }

@@ -79,6 +79,7 @@ func (v *Viewer) projectView(name, key string, data []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		// raw is a copy of the bytes in data, so the cut is at this row.
 		before, after, _ := bytes.Cut(data, raw)
 		out.Write(before)
 		if row == nil {
@@ -203,7 +204,8 @@ func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 	switch {
 	case len(seen) == len(all):
 		return line, nil
-	case len(seen) == 0: // an empty list would reveal that there were files
+	// An empty list would reveal that there were files.
+	case len(seen) == 0:
 		return bytes.Replace(line, append([]byte(`,"files":`), e.Files...), nil, 1), nil
 	}
 	shown, err := provenance.Encode(seen)
@@ -293,7 +295,8 @@ func hostScript(x *ScriptExecution) int {
 	for i, arg := range x.Argv {
 		switch {
 		case arg == "-" || arg == "--":
-			return 0 // the script is read from stdin; the caller's arguments follow
+			// The script is read from stdin; the arguments of the caller follow.
+			return 0
 		case i > 0 && strings.HasPrefix(arg, "/") && strings.HasSuffix(arg, "/"+x.Path):
 			return i
 		}
@@ -331,7 +334,8 @@ func Sealed(x *RunExtension, code *int) (*RunExtension, *int) {
 // opaqueOutcome returns the outcome that the caller of an opaque run sees.
 func (x *RunExtension) opaqueOutcome(code *int) Outcome {
 	switch {
-	case x.Outcome == OutcomeCanceled: // by the caller itself
+	// The caller itself has canceled it.
+	case x.Outcome == OutcomeCanceled:
 		return OutcomeCanceled
 	case x.ExitWithheld, x.Outcome == OutcomeExited && code != nil && *code == 0:
 		return OutcomeExited

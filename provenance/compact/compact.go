@@ -227,6 +227,7 @@ func (s *scanner) close(opened byte) bool {
 // Value returns the length of the JSON value without white space at the start of b, or 0 if there is none. A
 // number at the end of b is taken as complete.
 func Value(b []byte) int {
+	// A nesting of up to 32 needs no allocation.
 	var stack [32]byte
 	s := scanner{open: stack[:0]}
 	n, err := s.feed(b)
@@ -263,7 +264,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 		}
 		after := bytes.TrimLeft(rest[n:], " \t\r\n")
 		if len(after) == len(rest) {
-			return len(p) - len(rest), errSyntax // trailing data after the value
+			// The value is complete, so this is trailing data.
+			return len(p) - len(rest), errSyntax
 		}
 		rest = after
 	}
@@ -325,7 +327,8 @@ func one(key []byte, keys []string, values [][]byte, value []byte) bool {
 	}
 	for _, c := range key {
 		if c >= 0x7f || c == '\\' {
-			return false // may be equal to a key after decoding
+			// It may be equal to a key after decoding.
+			return false
 		}
 	}
 	for _, want := range keys {
@@ -346,6 +349,7 @@ func skipString(b []byte, i int) int {
 		if n < 0 {
 			return -1
 		}
+		// A quote after an even number of backslashes ends the string.
 		escapes := 0
 		for k := i + n - 1; k >= i && b[k] == '\\'; k-- {
 			escapes++
@@ -374,7 +378,8 @@ func skip(b []byte, i int) int {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return i // after a number or a word
+				// This is the end of a number or a word.
+				return i
 			}
 			depth--
 			if depth == 0 {

@@ -154,6 +154,7 @@ func Write(
 	if err != nil {
 		return err
 	}
+	// The first empty list is the list of steps, which are written one by one.
 	head, _, _ = bytes.Cut(head, []byte("[]"))
 	w.transcript, w.runs = w.create("transcript.md"), w.create("skillsd.json")
 	w.made = w.create("outputs/metrics.json")
@@ -317,7 +318,8 @@ func stepOf(e *story.Step) Step {
 		case s.Code != "":
 			s.Tool = cmp.Or(s.Tool, "load_skill")
 		case byItself && !sent, slices.Contains(ruling.ReasonCodes, cfharness.RuleResumeReload):
-			s.Tool = "" // no call caused it
+			// No call caused it.
+			s.Tool = ""
 		}
 	case story.Read:
 	case story.Ran:

@@ -11,8 +11,10 @@ import (
 // allocate creates a file of allocated blocks; when it returns, the file has no name. On file systems that
 // cannot allocate blocks, the file is empty.
 func allocate(root *os.Root, name string, bytes int64) (io.Closer, error) {
+	// A server that is killed between making a named file and removing its name would leave the file.
 	f, err := root.OpenFile(".", os.O_RDWR|unix.O_TMPFILE, fileMode)
-	if err != nil { // not every file system has files without a name
+	// Some file systems have no files without a name.
+	if err != nil {
 		f, err = root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
 		if err != nil {
 			return nil, err
@@ -21,6 +23,7 @@ func allocate(root *os.Root, name string, bytes int64) (io.Closer, error) {
 	}
 	for err == nil {
 		err = unix.Fallocate(int(f.Fd()), 0, 0, bytes)
+		// The Go runtime preempts goroutines with signals, and these interrupt a long fallocate.
 		if errors.Is(err, unix.EINTR) {
 			err = nil
 			continue

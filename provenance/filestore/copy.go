@@ -37,7 +37,8 @@ func CopyFrom(
 	if _, err := root.Lstat(id); !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(err, fmt.Errorf("copy session %s: %w", id, provenance.ErrTaken))
 	}
-	part := "~copy-" + rand.Text() // a name that no session can have
+	// No session can have this name.
+	part := "~copy-" + rand.Text()
 	defer func() { err = errors.Join(err, root.RemoveAll(part)) }()
 	write := fsys.WriteUnsyncedIn
 	if durably {

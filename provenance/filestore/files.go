@@ -233,7 +233,8 @@ func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Diges
 		s.shown.mu.Lock()
 		defer s.shown.mu.Unlock()
 		if s.kept[d] {
-			return nil // Verify reports a text that was removed since
+			// Verify reports a text that was removed since.
+			return nil
 		}
 		if s.shown.counted && s.hasRoom(data) && s.linkText(d, data) == nil {
 			return nil
@@ -270,7 +271,8 @@ func (s *session) offer(name string, d digest.Digest, data []byte) {
 		_ = root.Mkdir(pool, 0o700)
 		_ = root.Link(own, pooled)
 	case errors.Is(err, fs.ErrExist):
-		_ = root.Remove(pooled) // it was changed, or has the maximum number of links
+		// The file was changed, or has the maximum number of links.
+		_ = root.Remove(pooled)
 		_ = root.Link(own, pooled)
 	}
 }
@@ -314,6 +316,7 @@ func checkPooled(
 // hasBytes returns a function that reports an error if a file does not have these bytes.
 func hasBytes(data []byte) func(*os.File) error {
 	return func(f *os.File) error {
+		// One byte more than data also finds a file that only begins with data.
 		found := make([]byte, len(data)+1)
 		if n, _ := io.ReadFull(f, found); !bytes.Equal(found[:n], data) {
 			return errChanged
@@ -340,6 +343,7 @@ func (s *session) linkTo(dir *os.Root, name, pooled string, info fs.FileInfo) (f
 	if err := dir.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
+	// link(2) does not replace an existing name, so the link is made under another name and renamed.
 	temp := path.Join(path.Dir(name), fsys.TempPrefix+rand.Text())
 	if err := s.store.root.Link(pooled, path.Join(s.dirName(), temp)); err != nil {
 		return nil, err
@@ -352,7 +356,8 @@ func (s *session) linkTo(dir *os.Root, name, pooled string, info fs.FileInfo) (f
 	if err != nil {
 		return nil, err
 	}
-	return dir.Lstat(name) // making and renaming links changes the ctime
+	// Making and renaming links has changed the ctime.
+	return dir.Lstat(name)
 }
 
 // renameSame renames a file that is still the one that info describes: another process may have replaced or

@@ -36,6 +36,7 @@ func (r *reader) Follow(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 		}
 		defer file.Close()
 		f := &follower{ctx: ctx, file: file, live: func() bool { return r.isHeld(dir, q.Session) }}
+		// A user can run out of inotify instances. The record is then checked at every followEvery.
 		if watch, err := fsnotify.NewWatcher(); err == nil {
 			defer watch.Close()
 			if watch.Add(filepath.Join(r.dir, q.Session, provenance.EventsFile)) == nil {

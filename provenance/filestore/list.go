@@ -148,6 +148,7 @@ func (r *reader) isHeld(dir *os.Root, id string) bool {
 	if info, err := dir.Lstat(provenance.LockFile); err != nil || !info.Mode().IsRegular() {
 		return false
 	}
+	// The default flags would create the lock file, and a reader must write nothing.
 	lock := flock.New(filepath.Join(r.dir, id, provenance.LockFile), flock.SetFlag(os.O_RDONLY))
 	free, err := lock.TryRLock()
 	if err != nil {
@@ -207,7 +208,8 @@ func (r *reader) isSession(id string) bool {
 		if err == nil && e.Session == id {
 			return true
 		}
-		break // every event names its session, so the first is enough
+		// Every event names its session, so the first one is enough.
+		break
 	}
 	regular := func(name string) bool {
 		info, err := dir.Lstat(name)
@@ -396,6 +398,8 @@ func (r *reader) collect(ctx context.Context, id string,
 	if err != nil {
 		return 0, err
 	}
+	// The deletion is in the register before it happens. After a crash in between, Missing would otherwise
+	// report a session that somebody removed.
 	if err := r.strike(ctx, id, opts); err != nil {
 		return 0, err
 	}

@@ -51,7 +51,8 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 			continue
 		}
 		if lines == nil {
-			lines = line // most often the only one
+			// Most often there is only one line.
+			lines = line
 		} else {
 			lines = append(lines, line...)
 		}

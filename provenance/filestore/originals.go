@@ -225,6 +225,7 @@ func (st *Store) KeepChanges(
 					return err
 				}
 			}
+			// The earlier list is removed last, so that a crash leaves at least one of them.
 			if earlier == "" || earlier == d {
 				return nil
 			}
@@ -289,7 +290,8 @@ func (r *reader) Changes(_ context.Context, id string) (map[digest.Digest][]byte
 		name := path.Join(provenance.OriginalsDir, en.Name())
 		f, err := openRegular(dir, name)
 		if errors.Is(err, provenance.ErrNotFound) {
-			continue // a server has just replaced it
+			// A server has just replaced it.
+			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read %s of session %s: %w", name, id, err)
@@ -298,6 +300,7 @@ func (r *reader) Changes(_ context.Context, id string) (map[digest.Digest][]byte
 		if err != nil {
 			return nil, fmt.Errorf("session %s: %w", id, err)
 		}
+		// An undo must not follow a list that was changed. checkOriginals reports such a list.
 		if digest.FromBytes(data) == d {
 			lists[d] = data
 		}

@@ -192,6 +192,7 @@ func (st *Store) count(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// Counting does not find the reservations, which are no sessions.
 	for id, u := range l.sessions {
 		if strings.HasPrefix(id, reserved) {
 			found[id] = u
@@ -257,7 +258,8 @@ func (st *Store) Reserve(ctx context.Context, id string, bytes int64) (release f
 		st.ledger.mu.Unlock()
 	}
 	return sync.OnceFunc(func() {
-		_ = room.Close() // nothing was written, so nothing can be lost
+		// Nothing was written, so nothing can be lost.
+		_ = room.Close()
 		if st.ledger.of != nil {
 			st.ledger.forget(name)
 		}

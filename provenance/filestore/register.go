@@ -47,7 +47,8 @@ func (r *reader) enroll(signer note.Signer, wait time.Duration,
 	}
 	lock := flock.New(filepath.Join(r.dir, registerLock), flock.SetPermissions(fileMode))
 	if err := waitLock(lock, wait, 2*time.Millisecond); err != nil {
-		return fmt.Errorf("lock the register of sessions: %v", err) // %v: the session itself is not held
+		// The verb is %v, because the session itself is not held.
+		return fmt.Errorf("lock the register of sessions: %v", err)
 	}
 	defer lock.Close()
 	f, err := r.root.OpenFile(provenance.RegisterFile, os.O_RDWR|os.O_CREATE, fileMode)
@@ -97,6 +98,7 @@ func lastLine(f *os.File) (line []byte, end int64, err error) {
 	if err != nil {
 		return nil, 0, cause(err)
 	}
+	// A torn line and the whole line before it fit into this part.
 	start := max(0, info.Size()-2*provenance.MaxRegisterLine)
 	tail, err := io.ReadAll(io.NewSectionReader(f, start, info.Size()-start))
 	if err != nil {
@@ -149,6 +151,7 @@ func (r *reader) Register(_ context.Context, keys ...note.Verifier) (*provenance
 	if reg.read != nil && reg.readOf == of {
 		return reg.read, nil
 	}
+	// Another server may append a line meanwhile, which may still be torn.
 	found, err := provenance.ReadRegister(io.LimitReader(f, info.Size()), keys...)
 	if err != nil {
 		return found, err

@@ -298,6 +298,7 @@ func (s *session) checkHead(dir *os.Root) error {
 		if err := s.writeSession(dir, provenance.NoEvents(s.id)); err != nil {
 			return unavailable("create session", err)
 		}
+	// At the limit of file descriptors, the session is unavailable and not damaged.
 	case atLimit(err):
 		return unavailable("open session", err)
 	case err == nil && found.Head.Seq > last:
@@ -311,6 +312,7 @@ func (s *session) checkHead(dir *os.Root) error {
 func (s *session) begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// If the sync below failed before, begin is called again when the directory has its final name.
 	if s.name != s.id {
 		if err := s.store.root.Rename(s.name, s.id); err != nil {
 			return cause(err)
@@ -532,8 +534,11 @@ func (s *session) shutdown() error {
 	close(s.stop)
 	<-s.done
 	s.wg.Wait()
-	unsynced := s.syncTexts() // texts whose events are recorded once the session is open again
+	// The events of these texts are recorded once the session is open again.
+	unsynced := s.syncTexts()
 	s.logMu.Lock()
+	// The kernel may report success for the next sync, so the next open of the session must rewrite the
+	// record.
 	if info, err := s.record.Stat(); err == nil && (s.log.suspect || unsynced != nil) {
 		text, _ := s.store.synced.has(provenance.EventsFile, info)
 		s.store.synced.note(text, false)
@@ -543,7 +548,8 @@ func (s *session) shutdown() error {
 	s.logMu.Unlock()
 	var removed error
 	if name := s.dirName(); name != s.id {
-		removed = cause(s.store.root.RemoveAll(name)) // no event was recorded
+		// No event was recorded.
+		removed = cause(s.store.root.RemoveAll(name))
 	}
 	return errors.Join(closed, removed, s.signHead(), patiently(s.writeViews), s.closeFiles())
 }

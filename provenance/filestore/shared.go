@@ -75,7 +75,8 @@ func (st *Store) PutShared(
 func (s *session) linkAgain(dir *os.Root, name string, k *sharedFile) error {
 	known := k.info
 	if known.Size() != k.size {
-		known = nil // it changed while this Store wrote it
+		// The file changed while this Store wrote it.
+		known = nil
 	}
 	info, err := checkPooled(s.store.root, k.pooled, known, func(f *os.File) error {
 		found, err := digest.FromReader(io.LimitReader(f, k.size+1))
@@ -128,7 +129,8 @@ func (s *session) writeShared(dir *os.Root, name string, c *provenance.Shared) (
 			return nil, err
 		}
 		if !errors.Is(err, provenance.ErrNotFound) {
-			_ = root.Remove(k.pooled) // it was changed, or has the maximum number of links
+			// The file was changed, or has the maximum number of links.
+			_ = root.Remove(k.pooled)
 		}
 		if err := root.Mkdir(pool, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			break

@@ -35,6 +35,7 @@ func identity(info fs.FileInfo) (id fileID, known bool) {
 // linkIn links a file of directory from into directory to under the same name.
 func linkIn(from, to *os.File, name string) error {
 	err := unix.Linkat(int(from.Fd()), name, int(to.Fd()), name, 0)
+	// Otherwise a finalizer could close one of the descriptors while the kernel uses it.
 	runtime.KeepAlive(from)
 	runtime.KeepAlive(to)
 	return err

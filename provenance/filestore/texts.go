@@ -126,7 +126,8 @@ func (s *session) syncText(dir *os.Root, name string) error {
 	s.unsynced.mu.Unlock()
 	if path.Dir(name) == provenance.ShownDir {
 		sum = digest.NewDigestFromEncoded(digest.SHA256, path.Base(name))
-		_ = s.store.root.Remove(path.Join(pool, path.Base(name))) // prevents new links to it
+		// This prevents new links to the file.
+		_ = s.store.root.Remove(path.Join(pool, path.Base(name)))
 	}
 	f, opened := openRegular(dir, name)
 	if opened != nil {
@@ -162,7 +163,8 @@ func (t *pooledTexts) open(root *os.Root) {
 	if t.dir != nil && err == nil && os.SameFile(named, t.dir.info) {
 		return
 	}
-	t.dir = nil // not closed: other goroutines may be using it
+	// It is not closed, because other goroutines may be using it.
+	t.dir = nil
 	dir, err := root.OpenRoot(pool)
 	if err != nil {
 		return
@@ -255,7 +257,8 @@ func (s *session) keepText(dir *os.Root, d digest.Digest, data []byte) error {
 		return err
 	}
 	if !syncsLater {
-		defer s.closeTexts() // on these systems, an open directory cannot be renamed
+		// On these systems, an open directory cannot be renamed.
+		defer s.closeTexts()
 	}
 	s.store.pooled.open(s.store.root)
 	if s.linkText(d, data) == nil {
@@ -310,7 +313,8 @@ func (s *session) linkText(d digest.Digest, data []byte) error {
 	if dir == nil || s.texts == nil {
 		return fs.ErrNotExist
 	}
-	text.mu.Lock() // held until the link exists, because linking changes the file's ctime
+	// Linking changes the ctime of the file, so the lock is held until the link exists.
+	text.mu.Lock()
 	defer text.mu.Unlock()
 	name := d.Encoded()
 	info, err := checkPooled(dir.Root, name, text.info, hasBytes(data))
@@ -403,6 +407,7 @@ func (s *session) syncTexts() error {
 	if !some {
 		return nil
 	}
+	// Only links are new. Opening the directories by name again would cost 12 system calls for one fsync.
 	if len(names) == 0 && u.rooted {
 		if err := s.syncLinked(); !errors.Is(err, os.ErrClosed) {
 			if err != nil {
@@ -467,7 +472,8 @@ func writeUnsynced(dir *os.Root, name string, data []byte, mode fs.FileMode) err
 // syncFile syncs a file that writeUnsynced wrote.
 func syncFile(dir *os.Root, name string) error {
 	if !syncsLater {
-		return nil // writeUnsynced has synced it
+		// writeUnsynced has synced it.
+		return nil
 	}
 	f, err := openRegular(dir, name)
 	if err != nil {

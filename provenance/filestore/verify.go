@@ -154,7 +154,8 @@ func (v *verifier) read(name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	return append([]byte{}, data...), nil // not nil if the file is empty
+	// The result must not be nil if the file is empty.
+	return append([]byte{}, data...), nil
 }
 
 // readRecord checks the chain, compares the rows of the views, and returns the session state after event seq.

@@ -123,7 +123,8 @@ func (c *viewCheck) finish(heads *cfharness.Heads) (first *comparer, err error) 
 		if at.what != "" {
 			break
 		}
-		if i >= len(c.found) { // the file was changed after openView read it
+		// The file was changed after openView read it.
+		if i >= len(c.found) {
 			at.what = "differs from the events"
 			break
 		}

@@ -126,7 +126,8 @@ func writeLists(dir *os.Root, writers []*viewWriter, list int, from scanPoint, e
 		}
 		for _, w := range having {
 			if at < w.from {
-				continue // this row was copied from the old version
+				// This row was copied from the old version.
+				continue
 			}
 			if err := w.Add(list, e); err != nil {
 				return err
@@ -234,7 +235,8 @@ func (s *session) writeViews() error {
 	s.viewing.Lock()
 	defer s.viewing.Unlock()
 	s.shown.mu.Lock()
-	s.closeTexts() // a quiet session holds as few descriptors as possible
+	// A quiet session holds as few descriptors as possible.
+	s.closeTexts()
 	s.shown.mu.Unlock()
 	m, err := s.syncedPoint()
 	if err != nil {

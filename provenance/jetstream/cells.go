@@ -135,7 +135,8 @@ func (c *cluster) swap(
 		case failed == nil && got.Header.Get(headerToken) == m.Header.Get(headerToken):
 			return true, nil
 		case failed == nil && got.Sequence > seq, errors.Is(failed, jetstream.ErrMsgNotFound) && seq > 0:
-			return false, nil // another value, or the value expired
+			// The cell has another value, or its value has expired.
+			return false, nil
 		case ctx.Err() != nil:
 			return false, ctx.Err()
 		case refused(err):

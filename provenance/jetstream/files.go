@@ -60,7 +60,8 @@ func (st *Store) putBlob(ctx context.Context, sum digest.Digest, data []byte) er
 		return nil
 	}
 	chunks := st.chunksOf(sum, data)
-	last, err := st.last(ctx, st.blobs, chunks[len(chunks)-1].Subject) // the last chunk is written last
+	// The last chunk is written last, so its presence proves all others.
+	last, err := st.last(ctx, st.blobs, chunks[len(chunks)-1].Subject)
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return err
 	}
@@ -111,7 +112,8 @@ func (c *cluster) blob(ctx context.Context, sum digest.Digest, most int64) ([]by
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case errors.Is(err, provenance.ErrSilent):
-			return nil, err // the cluster is silent, so the bytes may exist
+			// The cluster is silent, so the bytes may exist.
+			return nil, err
 		case time.Since(begin) > c.opts.Patience:
 			return nil, fmt.Errorf("%w: bytes of %s are missing or wrong", provenance.ErrUnavailable, sum)
 		}
@@ -240,6 +242,7 @@ func (st *Store) keep(
 	if err != nil {
 		return provenance.File{}, fmt.Errorf("put %s: %w", name, err)
 	}
+	// The bytes come first, since a reader must not find the name of a file without its bytes.
 	if err := st.putBlob(ctx, sum, data); err != nil {
 		return provenance.File{}, fmt.Errorf("put %s: %w", name, err)
 	}
@@ -302,7 +305,8 @@ func (c *cluster) forget(ctx context.Context, base string) error {
 		m, err = c.last(ctx, c.blobs, base+"."+strconv.Itoa(n-1))
 	}
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil // another store is about to write it
+		// Another store is about to write it.
+		return nil
 	}
 	if err != nil || c.opts.Now().Before(m.Time.Add(kept)) {
 		return err

@@ -136,6 +136,7 @@ func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	// In a subject, these characters separate parts or match any part.
 	node := strings.NewReplacer(".", "_", "*", "_", ">", "_", " ", "_").Replace(c.opts.Node)
 	st := &Store{reader: reader{cluster: c}, name: cmp.Or(node, "node") + "-" + rand.Text()[:10],
 		turns: map[string]*turn{}, known: map[digest.Digest]time.Time{},
@@ -146,7 +147,8 @@ func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
 		if st.holds(string(m.Data)) {
 			answer = []byte("1" + c.opts.Address)
 		}
-		_ = m.Respond(answer) // if the answer is lost, the caller asks again
+		// If the answer is lost, the caller asks again.
+		_ = m.Respond(answer)
 	}
 	for subject, answer := range map[string]nats.MsgHandler{c.subject("holds", st.name): holds,
 		c.subject("nodes"): st.present} {
@@ -156,6 +158,7 @@ func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open records: %w", err)
 	}
+	// Other stores may ask for this one from now on, so its subscriptions must have reached the servers.
 	if err := c.ask(ctx, conn.FlushWithContext); err != nil {
 		return nil, fmt.Errorf("open records: %w", err)
 	}
@@ -293,6 +296,7 @@ func (c *cluster) ask(ctx context.Context, do func(ctx context.Context) error) e
 		err := do(try)
 		cancel()
 		switch {
+		// These errors are answers of the cluster too, so it is not silent.
 		case err == nil, errors.Is(err, jetstream.ErrMsgNotFound),
 			errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, provenance.ErrTaken):
 			c.heard()
@@ -351,6 +355,7 @@ func (c *cluster) probe() (end func(), hopeless bool) {
 		return nil, true
 	}
 	end = func() { <-c.probing }
+	// The operation before this one may have found that the cluster answers again.
 	if c.Answers() {
 		end()
 		end = func() {}
@@ -372,10 +377,12 @@ func (c *cluster) Answers() bool { return c.silent() <= c.opts.Patience }
 // nudge reconnects, to find another server, if the cluster has been silent for long.
 func (c *cluster) nudge(begin time.Time) {
 	long := time.Now().Add(-deaf).UnixNano()
+	// Of several operations that fail at once, only one reconnects.
 	moved := c.moved.Load()
 	if begin.UnixNano() < long && c.answered.Load() < long && moved < long &&
 		c.moved.CompareAndSwap(moved, time.Now().UnixNano()) {
-		_ = c.conn.ForceReconnect() // if the connection is closed, the next request reports that
+		// If the connection is closed, the next request reports that.
+		_ = c.conn.ForceReconnect()
 	}
 }
 

@@ -29,7 +29,8 @@ const shelfSkills = "skill"
 func OpenLibrary(ctx context.Context, conn *nats.Conn, opts *Options, create bool) (*Library, error) {
 	set := opts.withDefaults()
 	if !create {
-		set.Replicas = 1 // a reader need not know the number of replicas
+		// A reader need not know the number of replicas.
+		set.Replicas = 1
 	}
 	c, err := newCluster(conn, set)
 	if err != nil {

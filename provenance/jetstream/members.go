@@ -67,7 +67,8 @@ func (st *Store) present(m *nats.Msg) {
 	}
 	st.mu.Unlock()
 	if answer, err := json.Marshal(own); err == nil {
-		_ = m.Respond(answer) // if the answer is lost, the caller asks again
+		// If the answer is lost, the caller asks again.
+		_ = m.Respond(answer)
 	}
 }
 

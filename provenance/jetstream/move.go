@@ -110,8 +110,10 @@ func (st *Store) Import(ctx context.Context, cells *Cells, from provenance.Reade
 		return fmt.Errorf("import %s: %w", id, provenance.ErrTaken)
 	}
 	if err != nil {
-		return err // the record may have been published
+		// The record may have been published.
+		return err
 	}
+	// Otherwise a session that crashed would be reported as open in this store.
 	t.held.Store(false)
 	if _, err := st.Verify(ctx, id); err != nil {
 		return fail(err)

@@ -83,6 +83,7 @@ func (r *reader) record(ctx context.Context, session string, from uint64) (*line
 	}
 	lines := &lineReader{next: next, stop: stop, cluster: r.cluster, ctx: ctx}
 	if err := lines.take(first); err != nil {
+		// Without stop, the iterator would keep the context of the request forever.
 		stop()
 		return nil, err
 	}
@@ -222,7 +223,8 @@ func (r *reader) Follow(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 			}
 		})
 		if err == nil {
-			defer func() { _ = sub.Unsubscribe() }() // a closed connection has no subscriptions
+			// A closed connection has no subscriptions.
+			defer func() { _ = sub.Unsubscribe() }()
 		}
 		lines := &follower{lineReader: lineReader{cluster: r.cluster, ctx: ctx}, reader: r,
 			session: q.Session, from: 1, news: news}
@@ -267,7 +269,8 @@ func (f *follower) Read(p []byte) (int, error) {
 		case f.over:
 			return 0, f.end()
 		case f.ended, !f.reader.isHeld(f.ctx, f.last, f.session):
-			f.over = true // after the last events, which may have been recorded by now
+			// The last events may have been recorded by now, so they come first.
+			f.over = true
 			continue
 		}
 		select {
@@ -358,7 +361,8 @@ func (r *reader) sessions(ctx context.Context, since time.Time) ([]found, error)
 	for _, subject := range subjects {
 		m, err := r.last(ctx, r.events, subject)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // it was deleted in between
+			// It was deleted in between.
+			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list sessions: %w", err)
@@ -550,7 +554,8 @@ func (r *reader) DropNamed(ctx context.Context, digests map[digest.Digest]bool) 
 		id := strings.ReplaceAll(subject[len(r.subject("ev", "")):], "~", ".")
 		lines, err := r.record(ctx, id, 1)
 		if errors.Is(err, provenance.ErrNotFound) {
-			continue // it was deleted meanwhile
+			// It was deleted meanwhile.
+			continue
 		}
 		if err != nil {
 			return fmt.Errorf("search sessions: %w", err)
@@ -593,7 +598,8 @@ func (r *reader) Collect(
 		case opts.Release != nil && !opts.DryRun && !opts.Release(ctx, f.id), r.isHeld(ctx, f.last, f.id):
 			c.Err = provenance.ErrHeld
 		case !opts.DryRun:
-			var m *jetstream.RawStreamMsg // Release may have recorded the end of the session
+			// Release may have recorded the end of the session.
+			var m *jetstream.RawStreamMsg
 			m, c.Err = r.last(ctx, r.events, r.subjectOf(f.id))
 			if c.Err == nil {
 				c.Err = r.delete(ctx, f.id, m.Sequence)

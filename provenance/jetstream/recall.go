@@ -54,7 +54,8 @@ func (t *turn) checkpoint() string {
 	}
 	packed, err := t.pack()
 	if err != nil || len(packed) > maxCheckpoint {
-		t.fold = nil // a fold only grows, so it stays too large
+		// A fold only grows, so it stays too large.
+		t.fold = nil
 		return ""
 	}
 	return packed
@@ -86,7 +87,8 @@ func (t *turn) follow(b *batch) {
 	}
 	for _, e := range b.events {
 		if t.fold != nil && t.fold.Add(e.as) != nil {
-			t.fold = nil // Recall returns the error
+			// Recall returns the error.
+			t.fold = nil
 		}
 	}
 }

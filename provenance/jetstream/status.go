@@ -125,7 +125,8 @@ func (s *Status) countSessions(ctx context.Context, c *cluster) error {
 		case silent[store]:
 			s.Silent++
 		case strings.HasPrefix(answer, "1"):
-			s.Held[store[:max(0, strings.LastIndex(store, "-"))]]++ // the part after the dash is random
+			// The part after the last dash is random.
+			s.Held[store[:max(0, strings.LastIndex(store, "-"))]]++
 		default:
 			s.Left++
 		}

@@ -150,7 +150,8 @@ func (st *Store) Release(session string) {
 	if t == nil {
 		return
 	}
-	t.work <- struct{}{} // until waiting events are recorded
+	// This waits until waiting events are recorded.
+	t.work <- struct{}{}
 	defer func() { <-t.work }()
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -207,8 +208,11 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 		case t.work <- struct{}{}:
 		}
 		select {
-		case <-r.done: // an answered caller may append again instead of recording the events of others
+		// An answered caller may append again instead of recording the events of others.
+		case <-r.done:
 		default:
+			// The message contains events of other callers too, so it is sent even if the context of this one
+			// ends.
 			t.gather()
 			t.commit(context.WithoutCancel(ctx))
 		}
@@ -316,6 +320,8 @@ func (t *turn) commit(ctx context.Context) {
 	for len(requests) > 0 {
 		var fresh []*request
 		for _, r := range requests {
+			// An append whose outcome was unknown is repeated with the same event, which may be recorded by
+			// now.
 			if recorded, ok := t.landed[r.event]; ok {
 				*r.event = recorded
 				close(r.done)
@@ -338,7 +344,8 @@ func (t *turn) commit(ctx context.Context) {
 			r.event.Unplace()
 		}
 		if errors.Is(err, errAdopted) {
-			requests = append(placed, left...) // they follow the adopted batch
+			// The requests that are left follow the adopted batch.
+			requests = append(placed, left...)
 			continue
 		}
 		answer(placed, err)
@@ -443,6 +450,7 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 			t.advance(b, ack.Sequence)
 			return nil
 		}
+		// After an attempt with an unknown outcome, a refusal may mean that this attempt was recorded.
 		if refused(err) && !doubt {
 			return unavailable(err)
 		}
@@ -452,7 +460,8 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 		cancel()
 		switch {
 		case errors.Is(failed, jetstream.ErrMsgNotFound) && t.last > 0:
-			return t.lose() // the session was deleted
+			// The session was deleted.
+			return t.lose()
 		case failed != nil || got.Sequence <= t.last:
 			// Still unknown: a former leader may have answered.
 		case b.matches(got, t.writer):

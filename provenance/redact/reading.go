@@ -67,6 +67,7 @@ func decodings(text []byte) []view {
 				}
 				i += n
 			}
+			// Every escape is longer than its decoding, so an equal length means that none was decoded.
 			if len(next.text) == len(v.text) {
 				break
 			}

@@ -65,6 +65,7 @@ func New(secrets map[string]string) (*Redactor, error) {
 		if lines := strings.Split(value, "\n"); len(lines) > 1 {
 			for _, line := range lines {
 				line = strings.TrimSpace(line)
+				// Lines such as -----BEGIN PRIVATE KEY----- are the same in all keys.
 				if len(line) >= minLine && !strings.HasPrefix(line, "-----") {
 					r.add(name, line)
 				}
@@ -84,6 +85,7 @@ func (r *Redactor) add(name, value string) {
 			r.plain.add(pattern{name: name, text: folded})
 		}
 	}
+	// The query of a URL may have a plus sign for a space.
 	if plus := strings.ReplaceAll(value, " ", "+"); plus != value {
 		r.plain.add(pattern{name: name, text: plus})
 	}

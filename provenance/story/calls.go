@@ -22,7 +22,8 @@ type call struct {
 // Add links s, which must be the next step of the session.
 func (c *Calls) Add(s *Step) {
 	id := s.Call
-	if id == "" { // records of earlier servers have no calls
+	// Records of earlier servers have no calls.
+	if id == "" {
 		id = cfharness.OutputID(s.Event)
 	}
 	of := c.byID[id]

@@ -157,6 +157,7 @@ func (c *Counters) Add(ctx context.Context, e *provenance.Event) {
 	switch s.Action {
 	case story.Opened:
 		c.mu.Lock()
+		// The clone does not keep the whole event in memory.
 		c.sessions[strings.Clone(e.Session)] = e.Time
 		c.mu.Unlock()
 	case story.Ended:
@@ -251,7 +252,8 @@ func bounded(known map[string]bool, value string, most int) string {
 	if value == "" || len(known) >= most || len(value) > MaxLabel || !utf8.ValidString(value) {
 		return Other
 	}
-	value = strings.Clone(value) // do not keep the whole event in memory
+	// The clone does not keep the whole event in memory.
+	value = strings.Clone(value)
 	known[value] = true
 	return value
 }

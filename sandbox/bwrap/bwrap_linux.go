@@ -96,6 +96,7 @@ func arguments(p *native.Plan) ([]string, error) {
 	for name, file := range links {
 		args = append(args, "--symlink", "/proc/self/fd"+file, "/dev/"+name)
 	}
+	// A tmpfs with the size 0 would have no limit.
 	scratch := strconv.FormatInt(max(p.Limits.Scratch, 1), 10)
 	args = append(args,
 		"--perms", "1777", "--size", "16777216", "--tmpfs", "/dev/shm",

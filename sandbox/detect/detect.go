@@ -177,7 +177,8 @@ func Survey(ctx context.Context, opts *Options) []Report {
 	reports := make([]Report, len(tried))
 	var g sync.WaitGroup
 	for i, b := range tried {
-		g.Go(func() { _, reports[i], _ = opts.try(ctx, b) }) // the report includes the error
+		// The report includes the error.
+		g.Go(func() { _, reports[i], _ = opts.try(ctx, b) })
 	}
 	g.Wait()
 	return reports

@@ -305,7 +305,8 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 
 // mount adds the directories that a sandbox does not show already, except those inside another.
 func (f *Finder) mount(in *sandbox.Interpreter, dirs ...string) error {
-	slices.Sort(dirs) // a directory precedes its subdirectories
+	// A directory then precedes its subdirectories.
+	slices.Sort(dirs)
 	for _, d := range dirs {
 		if err := f.unwritten(d); err != nil {
 			return err
@@ -345,9 +346,11 @@ func (f *Finder) ask(ctx context.Context, found, program, home string, args ...s
 	if home != "" {
 		cmd.Env = append(cmd.Env, "HOME="+home)
 	}
+	// A shim of pyenv starts the version that a file in its working directory names.
 	cmd.Dir = "/"
-	cmd.Stdout = out            // the other streams are /dev/null
-	cmd.WaitDelay = time.Second // a shim may leave a process that keeps the pipe open
+	cmd.Stdout = out // the other streams are /dev/null
+	// A shim may leave a process that keeps the pipe open.
+	cmd.WaitDelay = time.Second
 	if err := runAlone(cmd, f.UIDs); err != nil {
 		return "", err
 	}

@@ -112,7 +112,8 @@ func ownModules(root string) error {
 			return fmt.Errorf("has more than %d files", maxVenvFiles)
 		}
 		if entry.Type()&fs.ModeSymlink != 0 {
-			return nil // its target is used only if it is in a directory that is examined
+			// The target of a link is used only if it is in a directory that is examined.
+			return nil
 		}
 		info, err := entry.Info()
 		if err != nil {
@@ -180,7 +181,8 @@ func (f *Finder) links(in *sandbox.Interpreter, home string) (map[string]string,
 			switch {
 			case err != nil:
 				return err
-			case shown(at) || belowUsr(real) && filepath.Dir(at) == "/": // /bin is a link to usr/bin
+			// /bin is a link to usr/bin.
+			case shown(at) || belowUsr(real) && filepath.Dir(at) == "/":
 				return nil
 			case real != at && shown(real):
 				links[at] = real

@@ -36,7 +36,8 @@ func (w *Writable) LeadsThrough(path string) bool {
 	at, rest := "/", strings.Split(path, "/")
 	for steps := 0; len(rest) > 0; steps++ {
 		if steps > maxSteps {
-			return true // too many links to be resolved
+			// There are too many links to be resolved.
+			return true
 		}
 		name := rest[0]
 		rest = rest[1:]
@@ -95,7 +96,8 @@ func (f *Finder) unwritten(path string) error {
 // whole installations of the programs in named.
 func ProgramDirs(workspace, path string, named []string) (dirs []string) {
 	workspace, err := filepath.EvalSymlinks(workspace)
-	if err != nil || !filepath.IsAbs(workspace) { // there is no workspace
+	// There is no workspace.
+	if err != nil || !filepath.IsAbs(workspace) {
 		return nil
 	}
 	searched := filepath.SplitList(path)

@@ -230,7 +230,8 @@ func (p *Proxy) take(counter *int64, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if int64(n) > p.left {
-		p.left = 0 // otherwise smaller pieces could follow, and the stream would have holes
+		// Otherwise smaller pieces could follow, and the stream would have holes.
+		p.left = 0
 		return false
 	}
 	p.left -= int64(n)

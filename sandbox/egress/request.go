@@ -29,7 +29,8 @@ type request struct {
 func readHead(r io.Reader) (head, rest []byte, err error) {
 	buf := make([]byte, 0, 1024)
 	for {
-		from := max(len(buf)-3, 0) // the end of the head may be split between two reads
+		// The end of the head may be split between two reads.
+		from := max(len(buf)-3, 0)
 		if cap(buf)-len(buf) == 0 {
 			buf = append(buf, 0)[:len(buf)]
 		}
@@ -113,7 +114,8 @@ func parseFields(lines []string) ([]field, error) {
 	for _, line := range lines {
 		name, value, ok := strings.Cut(line, ":")
 		if !ok || !token(name) {
-			return nil, errMalformed // this includes a line that continues the previous one
+			// This includes a line that continues the previous one.
+			return nil, errMalformed
 		}
 		name = strings.ToLower(name)
 		if seen, single := once[name]; single {
@@ -138,6 +140,7 @@ func plainRequest(method, target, version string, fields []field) (request, erro
 	if i := strings.IndexAny(authority, "/?"); i >= 0 {
 		authority, path = authority[:i], authority[i:]
 	}
+	// A request's target has no fragment (RFC 9112, section 3.2), and servers treat one differently.
 	if strings.Contains(path, "#") {
 		return request{}, errMalformed
 	}
@@ -162,9 +165,11 @@ func plainRequest(method, target, version string, fields []field) (request, erro
 			continue
 		case "connection", "keep-alive", "upgrade", "te", "trailer",
 			"proxy-connection", "proxy-authorization", "proxy-authenticate":
-			continue // these are between the client and its proxy
+			// These are between the client and its proxy.
+			continue
 		case "transfer-encoding":
-			return request{}, errMalformed // parsers differ on where such a body ends
+			// Parsers differ on where such a body ends.
+			return request{}, errMalformed
 		case "content-length":
 			// Servers parse signs, leading zeros and lists differently.
 			n, err := strconv.ParseUint(f.value, 10, 62)

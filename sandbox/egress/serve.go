@@ -85,6 +85,7 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn, record *Connection) 
 // refuse answers a client that is not connected, and records the reason.
 func (p *Proxy) refuse(client net.Conn, record *Connection, why Refusal) {
 	p.note(func() { record.Refused = why })
+	// A client that does not read must not keep its slot.
 	_ = client.SetWriteDeadline(time.Now().Add(time.Second))
 	a := answers[why]
 	const form = "HTTP/1.1 %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n" +
@@ -168,6 +169,7 @@ func (p *Proxy) relay(client, server net.Conn, req request, rest []byte, record 
 	}
 	var copying sync.WaitGroup
 	abort := func() {
+		// Closing both also ends the other direction, whose read has no deadline.
 		_ = client.Close()
 		_ = server.Close()
 	}
@@ -206,6 +208,7 @@ func (p *Proxy) carry(to io.Writer, first []byte, from io.Reader, counter *int64
 		}
 		n, err := from.Read(buf)
 		part = buf[:n]
+		// A reader may return its last bytes together with the end.
 		if n == 0 && err != nil {
 			return errors.Is(err, io.EOF)
 		}

@@ -45,6 +45,7 @@ func ParseTarget(spec string) (Target, error) {
 		return addressTarget(addr, httpsPort)
 	}
 	host, port := spec, uint16(httpsPort)
+	// In an IPv6 address without a port, the last colon is a part of the address.
 	if i := strings.LastIndexByte(spec, ':'); i >= 0 && !strings.HasSuffix(spec, "]") {
 		var err error
 		port, err = parsePort(spec[i+1:])
@@ -92,6 +93,7 @@ func (t Target) String() string {
 
 func parsePort(s string) (uint16, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
+	// ParseUint accepts leading zeros.
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != s {
 		return 0, errors.New("the port is not a number from 1 to 65535")
 	}
@@ -107,6 +109,7 @@ func checkName(name string) error {
 	}
 	var last string
 	for label := range strings.SplitSeq(name, ".") {
+		// The lengths are the limits of DNS (RFC 1035, section 2.3.4).
 		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
 			return errors.New("a label of the host is empty, too long, or begins or ends with a hyphen")
 		}
@@ -132,6 +135,7 @@ func Environ(targets ...Target) []string {
 	env := []string{
 		"HTTP_PROXY=" + url, "HTTPS_PROXY=" + url, "ALL_PROXY=" + url,
 		"http_proxy=" + url, "https_proxy=" + url, "all_proxy=" + url,
+		// Without this variable, Node.js does not read the others.
 		"NODE_USE_ENV_PROXY=1",
 	}
 	for _, t := range targets {

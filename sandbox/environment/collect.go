@@ -45,6 +45,8 @@ func (s *Store) Lock(ctx context.Context, wait func()) error {
 		}
 	}
 	s.making = file
+	// With the lock, no other process is making files, so each temporary one is left over from a process that
+	// died.
 	for _, dir := range []content.Dir{s.made, s.temps} {
 		dir.RemoveTemps(func(fs.FileInfo) bool { return true })
 	}
@@ -67,6 +69,7 @@ func (s *Store) Refer(lock string) error {
 		return err
 	}
 	text := strings.Join(append(known, lock), "\n") + "\n"
+	// A crash must not leave a part of the list, because a collection would delete what the rest of it names.
 	temp := s.temps.Temp()
 	if err := s.root.WriteFile(temp, []byte(text), 0o600); err != nil {
 		return err

@@ -157,7 +157,8 @@ func (l *Lock) Bytes() []byte {
 	w.SetEscapeHTML(false)
 	w.SetIndent("", "  ")
 	if err := w.Encode(out); err != nil {
-		panic(err) // strings, numbers and maps always have a JSON form
+		// Strings, numbers and maps always have a JSON form.
+		panic(err)
 	}
 	return b.Bytes()
 }
@@ -219,7 +220,8 @@ func (e *Locked) check(name string) error {
 			return fmt.Errorf("%q is not a minor version of Python 3", p.For)
 		}
 	}
-	seen := map[string]bool{} // names of distributions and paths below node_modules never collide
+	// Names of distributions and paths below node_modules never collide.
+	seen := map[string]bool{}
 	for i, p := range e.Packages() {
 		if err := p.check(i >= wheels, seen); err != nil {
 			return err

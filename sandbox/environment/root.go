@@ -78,7 +78,8 @@ const maxLinks = 40
 func (t *Tree) Lookup(at string) (Entry, bool) {
 	found, rest := ".", strings.Split(strings.TrimPrefix(at, "/"), "/")
 	for links := 0; len(rest) > 0; {
-		name := path.Join("/", found, rest[0])[1:] // ".." of the top is the top
+		// The parent of the top is the top.
+		name := path.Join("/", found, rest[0])[1:]
 		rest = rest[1:]
 		if name == "" {
 			found = "."

@@ -305,11 +305,13 @@ func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error)
 		}
 	}
 	dirs := content.Parents(slices.Values(paths))
+	// The umask may have removed bits, and the command of a root server runs as another user.
 	for dir := range dirs {
 		if err := s.root.Chmod(path.Join(st.dir, dir), 0o755); err != nil {
 			return nil, err
 		}
 	}
+	// After a crash, no tree may have its final name without its files.
 	err := content.Sync(ctx, content.Written{Root: s.root, Dir: st.dir, Files: files, Dirs: dirs})
 	if err != nil {
 		return nil, err
@@ -334,7 +336,8 @@ func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error)
 	if err := fsys.SyncDir(s.root, treesDir); err != nil {
 		return nil, err
 	}
-	time.Sleep(content.Settling) // so that the marks of the files can be trusted
+	// Until this time has passed, the marks of the files cannot be trusted.
+	time.Sleep(content.Settling)
 	return t.first(ctx)
 }
 

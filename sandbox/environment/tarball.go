@@ -51,7 +51,8 @@ func (t *tarball) refuse(at, reason string) error { return &UnsafeError{t.Name, 
 // entry unpacks one entry.
 func (t *tarball) entry(e *archive.Entry, in io.Reader) error {
 	if e.Kind == archive.Dir {
-		return nil // the store makes directories for files
+		// The store makes directories for files.
+		return nil
 	}
 	_, name, below := strings.Cut(e.Name, "/")
 	if !below {
@@ -83,7 +84,8 @@ func (t *tarball) look(text []byte, at string) {
 	var manifest struct {
 		Scripts map[string]json.RawMessage `json:"scripts"`
 	}
-	_ = json.Unmarshal(text, &manifest) // an invalid package.json has no scripts, and is unpacked too
+	// An invalid package.json has no scripts, and is unpacked too.
+	_ = json.Unmarshal(text, &manifest)
 	for _, when := range []string{"preinstall", "install", "postinstall"} {
 		if manifest.Scripts[when] != nil {
 			t.note(t.Name, at, "has a script for "+when+", which does not run")

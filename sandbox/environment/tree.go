@@ -165,7 +165,8 @@ func (t *Tree) first(ctx context.Context) (*Tree, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other := s.trees[t.Name]; other != nil {
-		return other, top.Close() // another call won
+		// Another call was faster.
+		return other, top.Close()
 	}
 	s.trees[t.Name] = t
 	return t, nil
@@ -222,7 +223,8 @@ func (t *Tree) Rehash(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range t.members {
-		if m := &t.members[i]; m.Kind != directory { // a directory has no content to hash
+		// A directory has no content to hash.
+		if m := &t.members[i]; m.Kind != directory {
 			m.seen = content.Mark{}
 		}
 	}
@@ -236,8 +238,10 @@ func (t *Tree) verify(ctx context.Context) error {
 		t.forget(err)
 		return err
 	}
+	// A file may change after it was compared, so the age of the check is measured from its beginning.
 	t.full = begin
-	if renewed || !content.Marks { // elsewhere only the list of files in them is of use
+	// On other systems, only the list of files in the directories is of use.
+	if renewed || !content.Marks {
 		// Marks only save time: without them the next process hashes the files.
 		_ = fsys.WriteFileIn(t.store.root, path.Join(marksDir, t.Name), t.marks(), 0o600)
 	}
@@ -283,7 +287,8 @@ func (t *Tree) compare(ctx context.Context, part []member, chosen func(*member) 
 		}
 		now, err := t.hash(m)
 		if err != nil {
-			return err // the old mark stays, so that the next check finds the same
+			// The old mark stays, so that the next check finds the same.
+			return err
 		}
 		if now != (content.Mark{}) {
 			m.seen = now

@@ -27,7 +27,8 @@ func (t *Tree) quiet() bool {
 		for ; ; quiet = false {
 			_, ended = unix.Read(int(fd), buffer)
 			if ended != nil {
-				return true // no more events, or an error
+				// There are no more events, or there was an error.
+				return true
 			}
 		}
 	})
@@ -44,6 +45,7 @@ func (t *Tree) watch() *os.File {
 		return nil
 	}
 	events := os.NewFile(uintptr(fd), "inotify")
+	// The watches are on the verified directory, even if its name leads elsewhere by now.
 	top := "/proc/self/fd/" + strconv.Itoa(int(t.top.Fd())) + "/"
 	for i := range t.members {
 		if t.members[i].Kind != directory {

@@ -255,6 +255,7 @@ func (w *wheel) unpack(f *zip.File, at string, executable bool) error {
 func (w *wheel) write(name, at string, executable bool, in io.Reader) error {
 	if executable {
 		in = withFirstLine(in, func(line string) string {
+			// A wheel has #!python where an installer writes the path of the interpreter (PEP 427).
 			if rest, ok := strings.CutPrefix(line, "#!python"); ok {
 				return "#!" + Interpreter + strings.TrimPrefix(rest, "w")
 			}
@@ -266,6 +267,7 @@ func (w *wheel) write(name, at string, executable bool, in io.Reader) error {
 		if err != nil {
 			return w.refuse(name, "cannot be read: %v", err)
 		}
+		// Python's module site executes these lines at every start.
 		for line := range strings.Lines(string(text)) {
 			if strings.HasPrefix(line, "import ") || strings.HasPrefix(line, "import\t") {
 				w.note(w.name, at, "runs code whenever Python starts")

@@ -192,6 +192,7 @@ func (e *execution) kill() {
 
 func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error) {
 	c := exec.Command(e.cmd.Argv[0], e.cmd.Argv[1:]...)
+	// A nil Env would give the command the server's own variables.
 	c.Dir, c.Env, c.SysProcAttr = dir, append([]string{}, e.cmd.Env...), attributes()
 	pipes, err := connect(c, e.cmd.Stdin != nil)
 	if err != nil {
@@ -202,6 +203,7 @@ func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error
 		return nil, unavailable("the interpreter could not be started", "check that it can be executed", err)
 	}
 	e.proc = c.Process
+	// As long as this process has the writing ends open, reading the streams would never end.
 	pipes.closeTheirs()
 
 	var drains, others sync.WaitGroup
@@ -212,8 +214,10 @@ func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error
 	}
 	others.Go(func() { sandbox.Watch(ctx, e.limits.Timeout, e.done, e.end) })
 	err = e.wait(c)
-	close(e.done) // no more signals: the process ID may be reused
+	// No more signals may be sent, because the process ID may be reused.
+	close(e.done)
 	if pipes.stdin != nil {
+		// A process that left the session may keep the other end open without reading it.
 		_ = pipes.stdin.SetDeadline(time.Now())
 	}
 	others.Wait()
@@ -269,7 +273,8 @@ func (e *execution) drain(f *os.File, into *sandbox.Capture) {
 
 // feed writes a command's input.
 func feed(f *os.File, data []byte) {
-	_, _ = f.Write(data) // a command need not read its input
+	// A command need not read its input.
+	_, _ = f.Write(data)
 	_ = f.Close()
 }
 
@@ -318,6 +323,7 @@ func (p *plumbing) closeTheirs() {
 func (p *plumbing) close() {
 	p.closeTheirs()
 	for _, f := range []io.Closer{p.stdin, p.stdout, p.stderr} {
-		_ = f.Close() // nil and closed files are allowed
+		// Nil and closed files are allowed.
+		_ = f.Close()
 	}
 }

@@ -19,5 +19,6 @@ func awaitEnd(int) bool { return false }
 
 // killSession kills the process group of a session's leader.
 func killSession(sid int) {
-	_ = unix.Kill(-sid, unix.SIGKILL) // the group may be empty
+	// The group may be empty.
+	_ = unix.Kill(-sid, unix.SIGKILL)
 }

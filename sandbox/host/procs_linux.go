@@ -36,12 +36,14 @@ const maxSweeps = 100
 
 // killSession kills the processes of a session, including those in process groups of their own.
 func killSession(sid int) {
-	_ = unix.Kill(-sid, unix.SIGKILL) // the group may be empty
+	// The group may be empty.
+	_ = unix.Kill(-sid, unix.SIGKILL)
 	for range maxSweeps {
 		found := false
 		for _, pid := range members(sid) {
 			found = true
-			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
+			// The process may have ended.
+			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 		if !found {
 			return
@@ -56,7 +58,8 @@ func members(sid int) (pids []int) {
 		return nil
 	}
 	defer func() { _ = d.Close() }()
-	names, _ := d.Readdirnames(-1) // empty if the process has ended meanwhile
+	// The list is empty if the process has ended meanwhile.
+	names, _ := d.Readdirnames(-1)
 	want := []byte(strconv.Itoa(sid))
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)

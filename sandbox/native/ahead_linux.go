@@ -124,7 +124,8 @@ func (r *Runner) provide(files owner) {
 	}
 	s, err := r.newSpare(files)
 	if err != nil {
-		return // the next run starts its own helper, and reports why it cannot
+		// The next run starts its own helper, and reports why it cannot.
+		return
 	}
 	r.keep(s)
 }
@@ -250,14 +251,16 @@ func (r *Runner) newSpare(files owner) (_ *spare, err error) {
 	if err := startOthers(append(l.files, instructions)); err != nil {
 		return nil, err
 	}
-	closeAll(l.opened) // so that the socket ends with the helper
+	// The socket must end with the helper.
+	closeAll(l.opened)
 	l.opened = nil
 	s.child.stdin, s.child.stdout, s.child.stderr, s.child.control = l.ours[0], l.ours[1], l.ours[2],
 		l.ours[3]
 	born, err := s.child.born(len(births))
 	s.child.proc = born[0]
 	if born[1] != nil {
-		s.owners, _ = ownersOf(born[1]) // without it, the run creates its own
+		// Without it, the run creates its own.
+		s.owners, _ = ownersOf(born[1])
 		s.owner = files
 	}
 	return s, err
@@ -318,6 +321,8 @@ func (c *child) born(n int) (born [2]*os.Process, err error) {
 // stale reports whether something was mounted or unmounted on the host since the helper started: it has a
 // copy of the mounts of that time.
 func (s *spare) stale() bool {
+	// The kernel reports a change of the mount table as a priority event of mountinfo, see
+	// proc_pid_mountinfo(5).
 	p := []unix.PollFd{{Fd: int32(s.mounts.Fd()), Events: unix.POLLPRI}}
 	n, err := unix.Poll(p, 0)
 	return err != nil || n > 0
@@ -349,7 +354,8 @@ func (l *launch) fits() bool {
 	}
 	if l.root && l.cmd.Workspace.Mode != "" && l.cmd.Workspace.Mode != sandbox.WorkspaceNone &&
 		l.owners == nil {
-		return false // the command is the FileOwner, see workspace
+		// The command is the FileOwner, see workspace.
+		return false
 	}
 	// The helper's root covers /usr, and a root server's helper must not create overlays.
 	return !native || !slices.ContainsFunc(l.spec.Mounts, func(m pidone.Mount) bool {
@@ -404,6 +410,7 @@ func (c *child) send(kind byte, files []*os.File) error {
 		serr = unix.Sendmsg(int(fd), []byte{kind, byte(len(files))}, rights, nil, unix.MSG_NOSIGNAL)
 		return serr != unix.EAGAIN && serr != unix.EINTR
 	})
+	// Otherwise a finalizer could close one of the descriptors before it is sent.
 	runtime.KeepAlive(files)
 	return errors.Join(err, serr)
 }
@@ -413,6 +420,8 @@ func (c *child) send(kind byte, files []*os.File) error {
 func hostView() (string, error) {
 	var view []byte
 	for _, path := range pidone.HostPaths() {
+		// A sandbox shows the target of a link, so both a replaced link and a replaced target make the helper
+		// unfit.
 		for _, stat := range []func(string, *unix.Stat_t) error{unix.Lstat, unix.Stat} {
 			var st unix.Stat_t
 			switch err := stat(path, &st); err {

@@ -232,6 +232,8 @@ func (l *launch) entryAttributes(as Identity) *syscall.SysProcAttr {
 		attr.Cloneflags |= unix.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{HostID: gid, Size: 1}}
+		// Without privileges, the kernel accepts a map of groups only if setgroups is denied, see
+		// user_namespaces(7).
 		attr.GidMappingsEnableSetgroups = l.root
 		// The supplementary groups of root must not be inherited.
 		attr.Credential = &syscall.Credential{NoSetGroups: !l.root}

@@ -158,16 +158,19 @@ func arrange(own string) bool {
 	move := func(procs string) {
 		_ = writeExisting(procs, strconv.Itoa(os.Getpid()))
 		for _, pid := range descendants(os.Getpid()) {
-			_ = writeExisting(procs, strconv.Itoa(pid)) // it may have ended
+			// The process may have ended.
+			_ = writeExisting(procs, strconv.Itoa(pid))
 		}
 	}
 	control := filepath.Join(own, "cgroup.subtree_control")
+	// A process may fork while it is moved, and its child would stay behind in own.
 	for range 3 {
 		move(filepath.Join(inner, "cgroup.procs"))
 		// The kernel refuses this while own contains a process.
 		err = writeExisting(control, "+memory +pids")
 		if err == nil {
-			_ = writeExisting(control, "+cpu") // optional: the limits work without it
+			// The limits work without this controller.
+			_ = writeExisting(control, "+cpu")
 			return true
 		}
 	}
@@ -271,7 +274,8 @@ func groupMemory(unified, memory string) (most int64) {
 		for dir := of.dir; dir != "" && dir != "/" && dir != "."; dir = filepath.Dir(dir) {
 			text, err := os.ReadFile(filepath.Join(dir, of.file))
 			if err != nil {
-				continue // the root of version 2 has no limit, and neither do directories above the hierarchy
+				// The root of version 2 has no limit, and neither do directories above the hierarchy.
+				continue
 			}
 			// Without a limit, version 2 has "max" and version 1 has a huge number.
 			limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
@@ -333,6 +337,8 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 	case b.memory == MemoryCgroup2 && filepath.IsAbs(b.unified):
 		dir := filepath.Join(b.unified, name)
 		g.dirs, g.mem, g.pids = []string{dir}, dir, dir
+		// Version 2 limits swap apart from memory, so without memory.swap.max a run could use both. With
+		// memory.oom.group, the kernel ends the run as a whole and not one process of it.
 		settings = []setting{
 			{dir, "memory.max", mem, false}, {dir, "memory.swap.max", "0", true},
 			{dir, "memory.oom.group", "1", true}, {dir, "pids.max", pids, false},
@@ -341,13 +347,16 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 	case b.memory == MemoryCgroup1 && b.mem != "":
 		g.mem = filepath.Join(b.mem, name)
 		g.dirs = []string{g.mem}
+		// The kernel refuses a limit for memory and swap together that is below the limit for memory, so the
+		// order matters.
 		settings = []setting{
 			{g.mem, "memory.limit_in_bytes", mem, false}, {g.mem, "memory.memsw.limit_in_bytes", mem, true},
 			{g.mem, "memory.swappiness", "0", true},
 		}
 		if b.pids != "" {
 			g.pids = filepath.Join(b.pids, name)
-			if g.pids != g.mem { // the controllers may be mounted together
+			// The controllers may be mounted together.
+			if g.pids != g.mem {
 				g.dirs = append(g.dirs, g.pids)
 			}
 			settings = append(settings, setting{g.pids, "pids.max", pids, false})

@@ -27,7 +27,8 @@ const maxSkipped = 16
 // skip records a skipped entry of /out, and keeps the first names.
 func skip(res *sandbox.Result, path string) {
 	res.OutSkips++
-	if len(res.Skipped) < maxSkipped && len(path) <= 2*maxPath { // a part of a name may be a part of a secret
+	// A part of a name may be a part of a secret, so a long name is left out.
+	if len(res.Skipped) < maxSkipped && len(path) <= 2*maxPath {
 		res.Skipped = append(res.Skipped, path)
 	}
 }
@@ -76,7 +77,8 @@ func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if info.Size() > limit { // sparse files are cheap to create and expensive to read
+	// Sparse files are cheap to create and expensive to read.
+	if info.Size() > limit {
 		return nil, &fsys.TooLongError{Limit: limit}
 	}
 	return fsys.ReadAll(f, limit)
@@ -96,6 +98,8 @@ func unpack(data []byte, res *sandbox.Result) {
 	size := 0
 	for i, f := range files {
 		size += len(f.Data)
+		// A guest can send any name, such as one that leads out of the directory or one that it has sent
+		// before.
 		if !fs.ValidPath(f.Name) || f.Name == "." || !sandbox.Printable(f.Name) ||
 			i > 0 && files[i-1].Name == f.Name || len(res.Out) == maxOutFiles || size > maxOutBytes {
 			skip(res, f.Name)
@@ -103,5 +107,6 @@ func unpack(data []byte, res *sandbox.Result) {
 		}
 		res.Out = append(res.Out, sandbox.OutFile{Name: f.Name, Data: f.Data})
 	}
-	res.OutSkips += skips // the guest does not send their names
+	// The guest does not send the names.
+	res.OutSkips += skips
 }

@@ -22,7 +22,8 @@ const guestMemory = "/memfd:runsc-memory"
 func newGuest(pid int) *guest {
 	dir := "/proc/" + strconv.Itoa(pid)
 	g := &guest{pid: pid}
-	fds, _ := os.ReadDir(dir + "/fd") // after an error, the process's own memory is still measured
+	// After an error, the memory of the process itself is still measured.
+	fds, _ := os.ReadDir(dir + "/fd")
 	for _, fd := range fds {
 		path := dir + "/fd/" + fd.Name()
 		if name, err := os.Readlink(path); err == nil && strings.HasPrefix(name, guestMemory) {

@@ -166,6 +166,7 @@ func (l *launch) addReadOnly(ws sandbox.Workspace) error {
 				continue
 			}
 			mounted[way] = true
+			// An earlier command may have put a symbolic link in the place of the directory.
 			fd, err := unix.Openat2(int(ws.Dir.Fd()), way, &unix.OpenHow{
 				Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
 				Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
@@ -235,6 +236,7 @@ func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 		l.opened = append(l.opened, d)
 		l.files = append(l.files, d)
 	} else if l.owners != nil {
+		// Only a detached mount can map the owners of files.
 		return err
 	} else {
 		path, err := pathOf(dir)
@@ -257,6 +259,8 @@ func (l *launch) detach(dir *os.File, readOnly bool) (*os.File, error) {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), dir.Name())
+	// Without MS_PRIVATE, file systems that the host mounts below the directory later would appear in the
+	// sandbox.
 	attr := unix.MountAttr{
 		Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE,
 	}

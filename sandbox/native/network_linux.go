@@ -31,10 +31,12 @@ func (g *egress) serve(r *report) {
 	}
 	last := r.files[len(r.files)-1]
 	r.files = r.files[:len(r.files)-1]
-	l, err := net.FileListener(last) // duplicates the descriptor
+	// FileListener duplicates the descriptor.
+	l, err := net.FileListener(last)
 	_ = last.Close()
 	if err != nil {
-		return // connections to the proxy are not answered, and end with the run
+		// Connections to the proxy are not answered, and end with the run.
+		return
 	}
 	g.served.Go(func() { g.proxy.Serve(g.ctx, l) })
 }

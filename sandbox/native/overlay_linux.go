@@ -65,6 +65,7 @@ func mountBelow(dir string) string {
 	if err != nil {
 		return ""
 	}
+	// In mountinfo, the kernel writes these characters as octal escapes.
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	for line := range strings.Lines(string(table)) {
 		fields := strings.Fields(line)
@@ -116,6 +117,8 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 	}
 	list := os.NewFile(uintptr(like), "workspace")
 	defer func() { _ = list.Close() }()
+	// Without the sticky bit and the access list, a script could delete files in a staged workspace that it
+	// cannot delete in the workspace itself.
 	err = errors.Join(upper.Chown(int(st.Uid), int(st.Gid)), staged.CopyAccessList(upper, list),
 		unix.Fchmod(fd, st.Mode&0o3777))
 	if err != nil {
@@ -173,7 +176,8 @@ var mustAttach atomic.Bool
 func attached(do func() error, mounts ...*os.File) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good, because no other goroutine may use this thread
+		// The thread stays locked for good, because no other goroutine may use it.
+		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
 			// The first thread does not end, and /proc/self shows its tree.
 			defer runtime.UnlockOSThread()
@@ -194,10 +198,12 @@ func attachAll(mounts []*os.File) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
 	}
+	// Otherwise the mounts below would propagate to the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
 	for _, m := range mounts {
+		// The target does not matter, because the overlay refers to the mounts by their descriptors.
 		err := unix.MoveMount(int(m.Fd()), "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH)
 		if err != nil {
 			return err

@@ -41,12 +41,14 @@ const connecting = "02"
 func queuedIn(list []byte) (n int64) {
 	for line := range bytes.Lines(list) {
 		f := bytes.Fields(line)
-		if len(f) < 5 || string(f[3]) == connecting { // nothing can be queued yet
+		// Nothing can be queued yet.
+		if len(f) < 5 || string(f[3]) == connecting {
 			continue
 		}
 		sent, received, _ := strings.Cut(string(f[4]), ":")
 		for _, digits := range []string{sent, received} {
-			size, err := strconv.ParseUint(digits, 16, 32) // fails for the header line
+			// This fails for the header line.
+			size, err := strconv.ParseUint(digits, 16, 32)
 			if err == nil {
 				n += max(int64(int32(size))-perSocket, 0)
 			}
@@ -67,7 +69,8 @@ func descendants(pid int) []int {
 		if err != nil {
 			continue
 		}
-		names, _ := d.Readdirnames(-1) // empty if the process has ended meanwhile
+		// The list is empty if the process has ended meanwhile.
+		names, _ := d.Readdirnames(-1)
 		_ = d.Close()
 		for _, t := range names {
 			children, err := os.ReadFile(tasks + "/" + t + "/children")
@@ -98,7 +101,8 @@ func live(dir string) (string, []byte) {
 		return dir, status
 	}
 	defer d.Close()
-	names, _ := d.Readdirnames(-1) // empty if the process has ended meanwhile
+	// The list is empty if the process has ended meanwhile.
+	names, _ := d.Readdirnames(-1)
 	for _, name := range names {
 		thread := dir + "/task/" + name
 		if s, err := os.ReadFile(thread + "/status"); err == nil && bytes.Contains(s, []byte("RssAnon:")) {
@@ -190,7 +194,8 @@ func (d *descriptors) read(dir string, done <-chan struct{}) {
 		return
 	}
 	defer f.Close()
-	names, _ := f.Readdirnames(-1) // empty if the process has ended meanwhile
+	// The list is empty if the process has ended meanwhile.
+	names, _ := f.Readdirnames(-1)
 	for _, name := range names {
 		select {
 		case <-done:
@@ -206,6 +211,7 @@ func (d *descriptors) read(dir string, done <-chan struct{}) {
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFIFO:
 			d.pipes[st.Ino] = true
+		// Anonymous inodes, such as the inode of an epoll instance, have no file type.
 		case 0:
 			if target, _ := os.Readlink(dir + "/fd/" + name); target == "anon_inode:[eventpoll]" {
 				d.count(dir + "/fdinfo/" + name)

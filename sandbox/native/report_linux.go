@@ -54,7 +54,8 @@ func (e *execution) listen() {
 			return rerr != unix.EAGAIN && rerr != unix.EINTR
 		}
 		err := conn.Read(receive)
-		if errors.Is(err, os.ErrDeadlineExceeded) { // messages sent earlier are still in the queue
+		// Messages that were sent earlier are still in the queue.
+		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = conn.Control(func(fd uintptr) {
 				for !receive(fd) && rerr == unix.EINTR {
 				}
@@ -113,7 +114,8 @@ func (r *report) take(msg, oob []byte) {
 func (e *execution) cwdError() error {
 	err := &sandbox.CwdError{Cwd: cmp.Or(e.cmd.Cwd, e.cwd()), Reason: e.report.cwd}
 	switch {
-	case filepath.Clean(e.cwd()) != sandbox.WorkspaceDir: // the caller may choose another directory
+	// The caller may choose another directory.
+	case filepath.Clean(e.cwd()) != sandbox.WorkspaceDir:
 	case e.root:
 		err.Operator = "the user can name the owner of the project directory, --workspace-owner USER; " +
 			"`skillsd doctor` shows who that is"

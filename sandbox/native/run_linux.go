@@ -99,7 +99,8 @@ func (r *Runner) try(
 			return nil, err
 		}
 		e.gid = e.uid
-		defer release() // last: by then, no file of the run has this owner
+		// This is the last step: by then, no file of the run has this owner.
+		defer release()
 	}
 	e.stdout = sandbox.NewCapture(e.limits.Output, cmd.Live)
 	e.stderr = sandbox.NewCapture(e.limits.Output, cmd.Live)
@@ -212,7 +213,8 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 		e.once.Do(func() { close(e.ready) })
 	})
 	if e.child.stdin != nil {
-		readers.Go(func() { // a command need not read its input
+		// A command need not read its input.
+		readers.Go(func() {
 			_, _ = e.child.stdin.Write(e.cmd.Stdin)
 			_ = e.child.stdin.Close()
 		})
@@ -220,6 +222,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	begun := time.Now()
 	e.refusal = e.begin()
 	e.held = time.Since(begun)
+	// The wait in begin is not part of the run's time, so the time limit is watched only from here on.
 	watchers.Go(func() { sandbox.Watch(ctx, e.limits.Timeout, e.done, func(o sandbox.Outcome) { e.end(o) }) })
 	watchers.Go(e.meter)
 	goErr := e.refusal
@@ -339,7 +342,8 @@ func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbo
 	}
 	upper, trusted := e.upper, e.upper != nil
 	if upper == nil && len(e.report.files) > 1 {
-		upper = e.report.files[1] // the helper created the overlay, in a user namespace
+		// The helper created the overlay, in a user namespace.
+		upper = e.report.files[1]
 	}
 	if upper != nil && e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
 		fileUID, fileGID := FileOwner(e.cmd.Workspace)

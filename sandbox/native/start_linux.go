@@ -194,6 +194,7 @@ func (l *launch) pipes() error {
 			return errors.Join(err, unix.Close(pair[0]))
 		}
 	}
+	// Only a nonblocking descriptor uses the runtime's poller, which deadlines need.
 	if err := unix.SetNonblock(pair[0], true); err != nil {
 		return errors.Join(err, unix.Close(pair[0]))
 	}

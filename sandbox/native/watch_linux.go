@@ -146,7 +146,8 @@ func locks(root string) (n int64, counted bool) {
 		return 0, true
 	}
 	defer f.Close()
-	buf := make([]byte, 32<<10) // the kernel writes only whole lines
+	// The kernel writes only whole lines.
+	buf := make([]byte, 32<<10)
 	for n <= maxLocks {
 		m, err := f.Read(buf)
 		n += int64(bytes.Count(buf[:m], []byte("\n")) - bytes.Count(buf[:m], []byte("OFDLCK")))

@@ -127,7 +127,8 @@ func (t *sender) send(k kind, body []byte, reply string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.seq == 0 {
-		_, _ = rand.Read(t.from[:]) // it cannot fail
+		// Since Go 1.24, Read cannot fail.
+		_, _ = rand.Read(t.from[:])
 	}
 	for more := true; more; {
 		rest := body
@@ -141,6 +142,7 @@ func (t *sender) send(k kind, body []byte, reply string) error {
 		if more {
 			plain[1] = 1
 		}
+		// The seal includes the subject, so that a message cannot be repeated to another receiver.
 		m := &nats.Msg{Subject: t.inbox, Reply: reply, Data: t.seal.Seal(nil, nil, plain, []byte(t.inbox))}
 		if err := t.conn.PublishMsg(m); err != nil {
 			return err
@@ -216,7 +218,8 @@ func (in *inbox) next(ctx context.Context, wait time.Duration) (msg message, mor
 		switch {
 		case err == nil:
 		case errors.Is(err, nats.ErrNoResponders) && in.seq > 0:
-			continue // a worker has answered already
+			// A worker has answered already.
+			continue
 		case ctx.Err() != nil:
 			return message{}, false, context.Cause(ctx)
 		default:
@@ -224,7 +227,8 @@ func (in *inbox) next(ctx context.Context, wait time.Duration) (msg message, mor
 		}
 		msg, more, seq, ok := in.open(m)
 		if !ok || seq <= in.seq || in.seq > 0 && msg.from != in.from {
-			continue // forged, repeated, or from another sender
+			// The message is forged, repeated, or from another sender.
+			continue
 		}
 		if seq != in.seq+1 {
 			return message{}, false, errors.New("messages were lost")
@@ -283,7 +287,8 @@ func (s *Slot) Queued() bool { return s.queued }
 // Release releases a slot without a job. For a slot with a job, it stops waiting for the answer.
 func (s *Slot) Release() {
 	if !s.sent {
-		_ = s.worker.send(kindCancel, nil, "") // without this message, the worker releases the slot by itself
+		// Without this message, the worker releases the slot by itself.
+		_ = s.worker.send(kindCancel, nil, "")
 	}
 	s.close()
 }
@@ -372,7 +377,8 @@ func (s *Slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 	s.sent = true
 	defer s.close()
 	if err := s.worker.send(kindJob, job, ""); err != nil {
-		return nil, &UnknownError{s.node} // a part may have been sent
+		// A part of the job may have been sent.
+		return nil, &UnknownError{s.node}
 	}
 	done := context.WithoutCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = s.worker.send(kindCancel, nil, "") })
@@ -411,7 +417,8 @@ func (p *Pool) Workers(ctx context.Context) (names []string, err error) {
 	}
 	defer in.close()
 	for {
-		in.seq = 0 // each worker sends one message
+		// Each worker sends one message, with its own numbers.
+		in.seq = 0
 		m, err := in.receive(ctx, beat/2)
 		switch {
 		case err == nil && m.kind == kindReady:

@@ -72,6 +72,8 @@ func (l *Link) Serve(ctx context.Context, pool, node string, work Work, log *slo
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
+			// A goroutine that starts while Serve waits would be a misuse of the WaitGroup, and could outlive
+			// Serve.
 			if !w.ended {
 				w.serving.Go(func() { serve(ctx, o) })
 			}
@@ -83,6 +85,8 @@ func (l *Link) Serve(ctx context.Context, pool, node string, work Work, log *slo
 	}
 	asks, err := l.conn.Subscribe(l.subject("ask", pool), taken(kindAsk, w.asked))
 	if err == nil {
+		// Before the answer to this flush, the server may lack the subscriptions and report that no worker
+		// responds.
 		err = l.conn.Flush()
 	}
 	if err == nil {
@@ -97,6 +101,7 @@ func (l *Link) Serve(ctx context.Context, pool, node string, work Work, log *slo
 	w.ended = true
 	w.mu.Unlock()
 	w.serving.Wait()
+	// The caller may close the connection, and the last answers must have left it.
 	return errors.Join(err, l.conn.FlushTimeout(patience))
 }
 
@@ -119,6 +124,7 @@ func (w *worker) offered(ctx context.Context, o offer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r.answer == nil {
+		// Nothing was started. The pool may offer the run again, for example after a slow confirmation.
 		delete(w.runs, r.id)
 		return
 	}
@@ -171,7 +177,8 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 		return err
 	}
 	release, err := w.work.Slot(ctx, principal, func(before int) {
-		body, _ := json.Marshal(before) // a number cannot fail
+		// A number cannot fail.
+		body, _ := json.Marshal(before)
 		r.send(kindWaiting, body)
 	})
 	if err != nil {
@@ -187,7 +194,8 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 		r.send(kindLate, nil)
 		return err
 	case m.kind != kindJob:
-		return nil // the slot was released
+		// The pool has released the slot.
+		return nil
 	}
 	r.mu.Lock()
 	r.job = m.body
@@ -218,6 +226,7 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 		}
 		return nil
 	})
+	// This also ends the goroutine that receives cancellations, for which a deferred call waits.
 	cancel()
 	if late {
 		r.send(kindLate, nil)
@@ -227,14 +236,16 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 	defer r.mu.Unlock()
 	r.answer, r.done = answer, time.Now()
 	for _, t := range r.waiting {
-		_ = t.send(kindAnswer, answer, "") // a pool that does not receive it asks again
+		// A pool that does not receive it asks again.
+		_ = t.send(kindAnswer, answer, "")
 	}
 	return nil
 }
 
 // ready returns the body of a kindHello or kindReady message.
 func (w *worker) ready(inbox string) []byte {
-	body, _ := json.Marshal(ready{w.node, inbox}) // strings cannot fail
+	// Strings cannot fail.
+	body, _ := json.Marshal(ready{w.node, inbox})
 	return body
 }
 
@@ -243,7 +254,8 @@ func (r *run) send(k kind, body []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.waiting {
-		_ = t.send(k, body, "") // receivers treat a lost message like silence
+		// Receivers treat a lost message like silence.
+		_ = t.send(k, body, "")
 	}
 }
 

@@ -115,7 +115,8 @@ func mounts(p *native.Plan) []mount {
 		}
 		l = append(l, mount{m.Target, "bind", pidone.EntryPath(i), options})
 	}
-	if p.Cmd.Root != nil { // a root file system's own files have another number for the user
+	// The files of a root file system itself have another number for the user.
+	if p.Cmd.Root != nil {
 		for _, f := range []string{"/etc/passwd", "/etc/group"} {
 			l = append(l, mount{f, "bind", pidone.EntryDir + "/" + rootName + f, readOnly})
 		}

@@ -85,7 +85,8 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 	if err != nil {
 		return nil, errors.Join(err, failures.Close())
 	}
-	p.Spec.Mounts = nil // the guest does not get their descriptors, and its kernel has other inode numbers
+	// The guest does not get the descriptors, and its kernel has other inode numbers.
+	p.Spec.Mounts = nil
 	command.Cause = func() string { return head(failures) }
 	command.Close = failures.Close
 	return command, nil
@@ -176,7 +177,8 @@ func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 	for _, m := range p.Spec.Mounts {
 		dir(m.Target + "/")
 	}
-	shown := rootNodes(p, dir) // this call adds directories to l
+	// This call adds directories to l.
+	shown := rootNodes(p, dir)
 	l = append(l, shown...)
 	uid, gid := inside(p, as)
 	for _, f := range pidone.Synthetic {

@@ -85,6 +85,7 @@ func Apply(ctx context.Context, l *Layer) []sandbox.Write {
 		a.report("write", ".", errMany)
 	}
 	if a.changed {
+		// flush syncs only the files, and this also writes their names and the directories.
 		if err := unix.Syncfs(int(to.Fd())); err != nil {
 			a.report("write", ".", refusal("what was applied may not be on disk: "+reason(err)))
 		}
@@ -318,14 +319,16 @@ func (a *applier) mkdir(like, to *dir, name string) (*dir, error) {
 // with a workspace inside this one. File systems without locks are used without them.
 func (a *applier) lock(d *dir) error {
 	if a.Outcome != sandbox.Exited {
-		return nil // nothing is applied
+		// Nothing is applied.
+		return nil
 	}
 	again := time.NewTicker(lockEvery)
 	defer again.Stop()
 	for {
 		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return d.refresh() // the previous holder may have changed the directory
+			// The previous holder may have changed the directory.
+			return d.refresh()
 		}
 		select {
 		case <-a.ctx.Done():

@@ -135,6 +135,7 @@ func (d *dir) remove(name string, directory bool) error {
 type entry struct{ unix.Statx_t }
 
 func statAt(parent int, name string, flags int) (e entry, err error) {
+	// A look at a name must not mount a file system.
 	flags |= unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	err = unix.EINTR
 	for errors.Is(err, unix.EINTR) {

@@ -176,7 +176,8 @@ func (a *applier) flush() {
 			st.Digest = in.digest
 			a.made[in.w.Path] = st
 		}
-		_ = in.f.Close() // after Sync, nothing can fail
+		// After Sync, nothing can fail.
+		_ = in.f.Close()
 		a.add(in.w)
 	}
 	a.pending = a.pending[:0]

@@ -69,7 +69,8 @@ func (a *applier) keep(from, to *dir) *keeping {
 func (a *applier) gather(k *keeping, from, to *dir, p string, replaced bool) {
 	names, err := from.names()
 	if err != nil || len(p) > maxPath || depthOf(p) >= maxDepth {
-		return // walk refuses these changes
+		// walk refuses these changes.
+		return
 	}
 	if gitLike(names, to) {
 		a.unkept[p] = errGit
@@ -116,7 +117,8 @@ func (a *applier) gatherReplaced(k *keeping, to *dir, name, p string) {
 	if to != nil {
 		e, err := to.stat(name)
 		if err == nil && e.isDir() {
-			a.gatherDeleted(k, to, name, p) // the whole directory makes way
+			// The whole directory makes way.
+			a.gatherDeleted(k, to, name, p)
 			return
 		}
 	}
@@ -175,7 +177,8 @@ func (a *applier) gatherTree(k *keeping, to *dir, name, p string, depth int) {
 		k.add(p, none)
 		return
 	case err != nil, e.Mnt_id != to.mount, depth > maxBelow, k.problem != "":
-		return // such entries are not changed
+		// Such entries are not changed.
+		return
 	}
 	st := e.state()
 	if e.isLink() {

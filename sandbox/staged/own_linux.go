@@ -111,7 +111,8 @@ func (a *applier) own(f, src *os.File, in *dir, old *outgoing) error {
 func (a *applier) takeOver(f *os.File, made *unix.Stat_t, in *dir, old *outgoing) error {
 	switch {
 	case a.root && old.Uid != in.Uid && int(old.Uid) != a.FileUID:
-		return errOwner // the file would appear to have been written by that user
+		// The file would appear to have been written by that user.
+		return errOwner
 	case a.root:
 		if err := f.Chown(int(old.Uid), int(old.Gid)); err != nil {
 			return err

@@ -40,7 +40,8 @@ var protectedNames = []string{
 func isProtected(name string) bool {
 	// Some file systems treat a backslash as a separator.
 	for part := range strings.SplitSeq(fold(name), `\`) {
-		part, _, _ = strings.Cut(part, ":") // a stream or attribute of the file
+		// The rest is a stream or an attribute of the file.
+		part, _, _ = strings.Cut(part, ":")
 		part = strings.TrimRight(part, ". ")
 		for _, n := range protectedNames {
 			if matches(part, n) || shortName(part, n) {

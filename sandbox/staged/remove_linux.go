@@ -36,7 +36,8 @@ func (a *applier) deleteLater(to *dir, p, name string, why error) {
 func (a *applier) deleteAll(top *dir) {
 	a.unapplied.unseen = a.unapplied.unseen || a.cut
 	waiting := a.deletions
-	a.deletions = nil // from here on, each is reported instead
+	// From here on, each deletion is reported instead.
+	a.deletions = nil
 	for _, d := range waiting {
 		if a.full() {
 			return
@@ -223,7 +224,8 @@ func (a *applier) visit(to *dir, name string, depth int, each func(*dir, string)
 	case err != nil:
 		return err
 	case gitLike(names, nil):
-		return errGit // deleting one part would let a later run replace it
+		// Deleting one part would let a later run replace it.
+		return errGit
 	case len(names) == 0:
 		return nil
 	}

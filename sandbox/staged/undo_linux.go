@@ -85,10 +85,12 @@ func (r *undoer) each(c sandbox.Change, first bool) {
 	}
 	done.Op, done.Refused = op, reason(err)
 	if first && err == nil && c.Before.Kind != sandbox.KindNone {
-		return // the second pass reports what takes its place
+		// The second pass reports what takes its place.
+		return
 	}
 	if !first && r.refused[c.Path] {
-		return // the first pass has reported it
+		// The first pass has reported it.
+		return
 	}
 	r.refused[c.Path] = err != nil
 	r.done = append(r.done, done)
@@ -127,7 +129,8 @@ func (r *undoer) entry(c sandbox.Change, first bool, done *Undone) (op string, e
 	if err != nil {
 		return opOf(c.Before), err
 	}
-	if r.going[c.Path] { // the first pass has removed it, or would have
+	// The first pass has removed it, or would have.
+	if r.going[c.Path] {
 		if c.Before.Kind == sandbox.KindNone {
 			return "", nil
 		}
@@ -151,7 +154,8 @@ func (r *undoer) entry(c sandbox.Change, first bool, done *Undone) (op string, e
 		return opOf(c.Before), errLater
 	}
 	if c.Before.Kind != sandbox.KindNone && gitLike([]string{name}, to) {
-		return opOf(c.Before), errGit // put would refuse it
+		// put would refuse it.
+		return opOf(c.Before), errGit
 	}
 	return "delete", r.remove(to, name, c.Path, now)
 }
@@ -429,7 +433,8 @@ func (r *undoer) putFile(to *dir, name string, before sandbox.State) (err error)
 		return err
 	}
 	if "sha256:"+hex.EncodeToString(sum.Sum(nil)) != before.Digest {
-		return errGone // a changed content is not written
+		// A changed content is not written.
+		return errGone
 	}
 	if err := r.owned(in, old, before); err != nil {
 		return err
@@ -447,7 +452,8 @@ func (r *undoer) owned(in *incoming, old *outgoing, before sandbox.State) error 
 			return err
 		}
 	} else {
-		_ = in.f.Chown(-1, int(before.GID)) // a group that this user is not in stays the user's own
+		// A group that this user is not in stays the user's own.
+		_ = in.f.Chown(-1, int(before.GID))
 	}
 	if old != nil {
 		if err := CopyAccessList(in.f, old.f); err != nil {

@@ -138,7 +138,8 @@ func (a *Approver) Begin(
 ) (asked bool, err error) {
 	state.Asked, state.Expires, state.Nonce = now.UnixMilli(), until.Unix(), rand.Text()
 	err = a.ledger.Change(ctx, state.script(), now, func(of *Asked) {
-		if len(of.Open) >= MaxPending { // earlier, another server's clock must not close questions
+		// As long as there is room, the clock of another server must not close questions.
+		if len(of.Open) >= MaxPending {
 			maps.DeleteFunc(of.Open, func(_ string, until time.Time) bool { return now.After(until) })
 		}
 		asked = len(of.Open) < MaxPending
@@ -153,6 +154,7 @@ func (a *Approver) Begin(
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.pending, func(_ string, p Pending) bool { return now.After(p.until) })
 	if len(a.pending) >= maxCounted {
+		// Answers are checked against the ledger, so they stay valid.
 		clear(a.pending)
 	}
 	a.pending[state.Nonce] = Pending{*state, form, until}

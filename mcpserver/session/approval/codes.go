@@ -109,14 +109,16 @@ func (c *Codes) Offer(
 	if err != nil {
 		return code, unknown(err)
 	}
-	if code != "" { // it is to be found as long as the call waits
+	// The code must find the call as long as the call waits.
+	if code != "" {
 		err := c.cells.Change(ctx, "code "+code, 2*CodeLife, func([]byte) []byte { return []byte(call) })
 		return code, unknown(err)
 	}
 	if !c.mayOffer(w.Principal, now) {
 		return "", fmt.Errorf("%w: too many calls of this principal wait", ErrUnknown)
 	}
-	made := rand.Text()[:8] // letters, and digits that look like none of them
+	// The alphabet has no digits that look like letters.
+	made := rand.Text()[:8]
 	made = made[:4] + "-" + made[4:]
 	// A code that finds nothing yet does no harm.
 	err = c.cells.Change(ctx, "code "+made, 2*CodeLife, func([]byte) []byte { return []byte(call) })
@@ -202,6 +204,7 @@ func (c *Codes) Take(ctx context.Context, call digest.Digest, now time.Time) (by
 
 // Code returns the canonical form of a code that a user typed.
 func Code(typed string) string {
+	// The alphabet of rand.Text has no 0, 1 and 8.
 	letters := strings.NewReplacer("-", "", " ", "", "0", "O", "1", "I", "8", "B").
 		Replace(strings.ToUpper(typed))
 	if len(letters) != 8 {

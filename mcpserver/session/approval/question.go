@@ -112,7 +112,8 @@ func (f *Facts) Form(fields bool) Form {
 					Field{fmt.Sprintf("shown%02d", len(form.Fields)+1), title, text})
 			case n == 0:
 				head = append(head, text)
-			default: // marked, so that it cannot begin like a line of its own
+			// The mark prevents that the row begins like a line of the question.
+			default:
 				head = append(head, "| "+text)
 			}
 		}

@@ -167,6 +167,7 @@ func (c *Compiler) Compile(
 	}
 	defer func() { err = errors.Join(err, handle.Close()) }()
 	limits := c.Limits
+	// With 0, the limit of processor time follows from the lower timeout.
 	limits.Timeout, limits.CPU, limits.Output = min(Timeout, limits.WithDefaults().Timeout), 0, 64<<10
 	result, err := runner.Run(ctx, &sandbox.Cmd{
 		Argv: job.Argv, Env: job.Env, Stdin: job.Stdin, Interpreter: interpreter, Tree: handle,

@@ -163,6 +163,7 @@ func (x *Index) Add(p *Session) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	// A scan has no Raised, and must not lose the one of a session that ended in this process.
 	if was := x.known[p.ID]; was != nil {
 		p.Raised = cmp.Or(p.Raised, was.Raised)
 	}
@@ -229,7 +230,8 @@ func (x *Index) scan(ctx context.Context) {
 	}
 	since := now.Add(-Life)
 	if !last.IsZero() {
-		since = last.Add(-ScanEvery) // the times of files are less exact than clocks
+		// The times of files are less exact than clocks.
+		since = last.Add(-ScanEvery)
 	}
 	each, looked, newer := map[string]int{}, map[string]int{}, map[Key]bool{}
 	open := x.open()
@@ -314,12 +316,14 @@ func (x *Index) IsOf(ctx context.Context, id, principal string) bool {
 // Named returns the id of the session that a client of a principal named, or "". Of several, it returns the
 // one that was written last, also without activations. Narrowed and child sessions are not found.
 func (x *Index) Named(ctx context.Context, clientSession, principal string) string {
-	ctx = context.WithoutCancel(ctx) // the scan is for other calls too
+	// The scan is for other calls too, so it must not end with this one.
+	ctx = context.WithoutCancel(ctx)
 	x.scan(ctx)
 	x.mu.Lock()
 	id := x.names[ClientKey(principal, "", "", clientSession)].id
 	x.mu.Unlock()
-	if !x.IsOf(ctx, id, principal) { // it may have been collected
+	// The session may have been collected since the scan.
+	if !x.IsOf(ctx, id, principal) {
 		return ""
 	}
 	return id

@@ -94,7 +94,8 @@ var (
 func Encode(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {
-		panic("elsewhere: not JSON: " + err.Error()) // none of their types fails
+		// No type of this package fails to marshal.
+		panic("elsewhere: not JSON: " + err.Error())
 	}
 	return data
 }

@@ -96,6 +96,7 @@ func (p *Peers) Forget(ctx context.Context, key earlier.Key, id string) error {
 		if is, _ := parse(value); is != id {
 			return nil
 		}
+		// Cells cannot be deleted. parse finds no session in this value, which expires soon.
 		return []byte("gone")
 	})
 }
@@ -165,7 +166,8 @@ func Locate[S comparable](ctx context.Context, p *Peers, keys []Key, h Host[S]) 
 		for begin := time.Now(); id != "" && found == none; {
 			found, err = locate(ctx, p, id, h)
 			switch {
-			case errors.Is(err, provenance.ErrNotFound): // it was deleted
+			// The session was deleted.
+			case errors.Is(err, provenance.ErrNotFound):
 				err = p.Forget(ctx, key.Key, id)
 			case errors.Is(err, provenance.ErrLost) && time.Since(begin) < patience:
 				select {
@@ -217,7 +219,8 @@ func locate[S comparable](ctx context.Context, p *Peers, id string, h Host[S]) (
 	case err != nil:
 		return none, err
 	case holder.Own && !ending:
-		return none, provenance.ErrLost // its end is being recorded
+		// The end of the session is still being recorded here.
+		return none, provenance.ErrLost
 	case holder.Held && !holder.Own && !ending && !h.Passed:
 		return none, &MovedError{Address: holder.Address}
 	case holder.Held, ending:

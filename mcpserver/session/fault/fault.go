@@ -89,7 +89,8 @@ func OfEnvironment(err error) error {
 // replacement.
 func (f Fault) Because(err error, words ...string) *Error {
 	if public, ok := errors.AsType[*Error](err); ok {
-		err = public.Err // its own text would be the message again
+		// The text of the error itself would repeat the message.
+		err = public.Err
 	}
 	if err != nil {
 		words = append(words, "{cause}", err.Error())

@@ -232,6 +232,7 @@ func (s *Source) describeSandbox(ctx context.Context) (*cfharness.SandboxDescrip
 		return d, nil
 	}
 	runner, err := s.Runner(ctx)
+	// The detection also fails if the server ends, which is no fact about the machine.
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

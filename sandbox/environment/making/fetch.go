@@ -148,6 +148,7 @@ func (m *Maker) fetchOne(
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		// The client's error is only that the proxy refused, and the proxy has the reason.
 		if refusal := unreachable(proxy); refusal != nil {
 			return refusal
 		}

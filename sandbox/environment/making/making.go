@@ -112,6 +112,7 @@ func ParseIndex(index string) ([]egress.Target, error) {
 	if u.Port() == "" && u.Scheme == "http" {
 		hosts[0] += ":80"
 	}
+	// PyPI serves its files from another host.
 	if u.Hostname() == "pypi.org" {
 		hosts = append(hosts, "files.pythonhosted.org")
 	}
@@ -287,7 +288,8 @@ func failed(result *sandbox.Result, proxy *egress.Proxy) error {
 	for line := range strings.Lines(string(result.Stderr.Head) + "\n" + string(result.Stderr.Tail)) {
 		line = strings.TrimSpace(line)
 		if rest, ok := strings.CutPrefix(line, "ERROR: "); ok && rest != "" {
-			if !strings.HasPrefix(rest, "ResolutionImpossible") { // the line before it has the reason
+			// The line before it has the reason.
+			if !strings.HasPrefix(rest, "ResolutionImpossible") {
 				last = rest
 			}
 		} else if rest, ok := strings.CutPrefix(line, "npm error "); ok && last == "" &&

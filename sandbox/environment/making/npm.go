@@ -76,6 +76,7 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 		return nil, err
 	}
 	index := cmp.Or(m.Node, NPM)
+	// npm must run no script of a package and read no configuration of the user.
 	argv := []string{
 		in.Path, cli, "install", "--package-lock-only", "--ignore-scripts", "--no-audit", "--no-fund",
 		"--no-update-notifier", "--registry=" + index, "--userconfig=/dev/null",
@@ -171,7 +172,8 @@ func parsePackageLock(data []byte) ([]environment.Package, error) {
 	for _, at := range slices.Sorted(maps.Keys(lock.Packages)) {
 		p := lock.Packages[at]
 		if at == "" || p.InBundle {
-			continue // the requested packages; a part of another package
+			// These are the requested packages, or a part of another package.
+			continue
 		}
 		const modules = "node_modules/"
 		inside := strings.LastIndex(at, modules)

@@ -52,6 +52,7 @@ func (m *Maker) resolvePython(ctx context.Context, asked []string) (*environment
 	if file := m.certificates(); file != "" {
 		argv = append(argv, "--cert", file)
 	}
+	// With --only-binary, pip does not build a package, which would run code of it.
 	argv = append(argv, "install", "--quiet", "--dry-run", "--ignore-installed", "--break-system-packages",
 		"--only-binary", ":all:", "--report", "-", "--index-url", index, "--")
 	m.report("resolving %s at %s", packagesOf(len(asked), " of Python"), index)
@@ -247,6 +248,7 @@ func (m *Maker) compile(
 		return nil, err
 	}
 	defer root.Close()
+	// A command in the sandbox wrote the directory, and it can make more files than there are modules.
 	names, err := out.Readdirnames(len(modules) + 2)
 	if err != nil && err != io.EOF {
 		return nil, err

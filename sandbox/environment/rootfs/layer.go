@@ -43,7 +43,8 @@ func (r *reader) put(name string, executable bool, in io.Reader) (c blob, size i
 		if flags := head[4:8]; got == headSize && binary.LittleEndian.Uint32(flags) == 0 {
 			c.compiled = &compiled{seconds: binary.LittleEndian.Uint32(head[8:]),
 				size: binary.LittleEndian.Uint32(head[12:])}
-			flags[0] = 1 // by the hash of the source, unchecked
+			// The file then names its source by a hash, which Python does not check (PEP 552).
+			flags[0] = 1
 			clear(head[8:])
 		}
 		in = io.MultiReader(bytes.NewReader(head[:got]), in)

@@ -121,6 +121,8 @@ func finish(top *node, blobs environment.Blobs) (environment.Manifest, []environ
 	} else if !etc.Mode.IsDir() {
 		return nil, nil, &UnsafeError{"etc", "is not a directory"}
 	}
+	// Otherwise the files of every sandbox would be left out together with a directory that not all users may
+	// read.
 	etc.Mode |= 0o555
 	for name, text := range Synthetic {
 		sum, size, err := blobs.Put(strings.NewReader(text), false)
@@ -206,7 +208,8 @@ func open(mode fs.FileMode) bool {
 func stale(at string, n, above *node) bool {
 	dir, name := path.Split(at)
 	if n.Content.compiled == nil || above == nil || path.Base(dir) != "__pycache__" {
-		return false // Python reads it without comparing a source
+		// Python reads it without comparing a source.
+		return false
 	}
 	module, _, _ := strings.Cut(name, ".")
 	source := above.Children[module+".py"]

@@ -141,7 +141,8 @@ func (r *reader) file(dir *os.Root, at string, n *node) error {
 		return err
 	}
 	defer file.Close()
-	if info.Size() > r.left { // a hole takes no space on the disk, but is read like data
+	// A hole takes no space on the disk, but is read like data.
+	if info.Size() > r.left {
 		return &UnsafeError{"", "has more bytes than it may have"}
 	}
 	limited := &io.LimitedReader{R: file, N: r.left + 1}

@@ -129,7 +129,8 @@ func startOthers() error {
 		switch {
 		case err != nil && len(born) == 1:
 			return step("start a helper", err)
-		case err != nil: // MsgBorn still names the processes that were started
+		// MsgBorn still names the processes that were started.
+		case err != nil:
 			pid = 0
 		}
 		born = append(born, byte(pid), byte(pid>>8), byte(pid>>16), byte(pid>>24))
@@ -167,8 +168,10 @@ func awaitSent() (all []int, err error) {
 		return nil, step("wait for the spec", err)
 	}
 	if n == 0 {
-		unix.Exit(0) // the parent is gone, so no command will come
+		// The parent is gone, so no command will come.
+		unix.Exit(0)
 	}
+	// The kernel drops descriptors that do not fit into the buffer, and sets MSG_CTRUNC.
 	if n != len(b) || b[0] != MsgSpec || flags&unix.MSG_CTRUNC != 0 {
 		return nil, step("wait for the spec", unix.EBADMSG)
 	}

@@ -17,7 +17,8 @@ func (h *helper) drop() error {
 	}
 	// If the processors are busy, the server takes precedence.
 	if raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, min(20-raw+5, 19)) // the kernel returns 20 minus the value
+		// The system call returns 20 minus the value.
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, min(20-raw+5, 19))
 	}
 	if err := h.limit(); err != nil {
 		return err
@@ -67,7 +68,8 @@ func (h *helper) dropBounding() error {
 		if h.spec.Setting == Bare {
 			err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 			if err == unix.EINVAL {
-				break // beyond the kernel's last capability
+				// This is beyond the last capability of the kernel.
+				break
 			}
 			if err != nil {
 				return step("drop the bounding set", err)
@@ -126,7 +128,8 @@ func (h *helper) limit() error {
 	} {
 		lim := unix.Rlimit{Cur: l.max, Max: l.max}
 		if l.resource == unix.RLIMIT_CPU {
-			lim.Max++ // a process that exceeds Cur gets a signal that names the reason
+			// A process that exceeds Cur gets a signal that names the reason.
+			lim.Max++
 		}
 		var have unix.Rlimit
 		if err := unix.Prlimit(0, l.resource, nil, &have); err != nil {

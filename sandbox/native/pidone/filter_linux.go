@@ -113,8 +113,10 @@ func assemble(noAnonFiles bool) []unix.SockFilter {
 	p.load(offArch)
 	p.unless(unix.BPF_JEQ, auditArch, retNoSys)
 	p.load(offNr)
-	p.when(unix.BPF_JGT, lastKnown, retNoSys) // the x32 calls have bit 30 set
-	p.memory(noAnonFiles)                     // first, because these calls are the most frequent
+	// The x32 calls have bit 30 set.
+	p.when(unix.BPF_JGT, lastKnown, retNoSys)
+	// These calls are the most frequent.
+	p.memory(noAnonFiles)
 	p.whole(noAnonFiles)
 	// The command may start processes and threads, but not create namespaces: in a new user namespace it
 	// would have capabilities, and with them access to more of the kernel.
@@ -127,7 +129,8 @@ func assemble(noAnonFiles bool) []unix.SockFilter {
 	})
 	// Input injected into a terminal that another process reads.
 	p.rule(unix.SYS_IOCTL, func(p *program) {
-		p.load(offArg0 + 8) // the kernel uses only the low half, so the filter must too
+		// The kernel uses only the low half, so the filter must too.
+		p.load(offArg0 + 8)
 		p.when(unix.BPF_JEQ, unix.TIOCSTI, retPerm)
 		p.when(unix.BPF_JEQ, unix.TIOCLINUX, retPerm)
 	})

@@ -43,7 +43,8 @@ func landlockVersion() uintptr {
 	version, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0,
 		unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
-		return 0 // not built in or not enabled
+		// Landlock is not built in or not enabled.
+		return 0
 	}
 	return version
 }

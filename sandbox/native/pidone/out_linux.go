@@ -24,6 +24,7 @@ type File struct {
 
 // sendOut kills all other processes of the guest and sends the regular files below /out.
 func (h *helper) sendOut() {
+	// No other process may change the files while they are sent.
 	_ = unix.Kill(-1, unix.SIGKILL)
 	for {
 		if _, err := unix.Wait4(-1, nil, 0, nil); err != nil && err != unix.EINTR {

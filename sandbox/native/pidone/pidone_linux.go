@@ -138,6 +138,7 @@ func (h *helper) run() error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return step("set the parent death signal", err)
 	}
+	// The command may have the same user as the helper, and could read the memory of a dumpable process.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return step("become undumpable", err)
 	}
@@ -210,7 +211,8 @@ func readAll(fd int) ([]byte, error) {
 // ignoreSignals resets the runtime's signal handlers. The kernel drops signals from inside the namespace for
 // which process 1 has no handler, so the command cannot kill its own init.
 func ignoreSignals() {
-	var act [4]uint64 // a zeroed struct kernel_sigaction is SIG_DFL
+	// A zeroed struct kernel_sigaction is SIG_DFL.
+	var act [4]uint64
 	for sig := uintptr(1); sig <= 64; sig++ {
 		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&act)), 0, 8, 0, 0)
 	}
@@ -249,7 +251,8 @@ func (h *helper) sendFiles() error {
 		return err
 	}
 	if h.proxy >= 0 {
-		_ = unix.Close(h.proxy) // without standard input, its number may be 0
+		// Without standard input, its number may be 0.
+		_ = unix.Close(h.proxy)
 	}
 	return h.closeFiles()
 }
@@ -312,7 +315,8 @@ func pollers() (own []int, err error) {
 		}
 		n, err := unix.Readlink(dir+"/"+name, target[:])
 		if err != nil {
-			continue // the descriptor of the listing itself
+			// This is the descriptor of the listing itself.
+			continue
 		}
 		if link := string(target[:n]); link == "anon_inode:[eventpoll]" || link == "anon_inode:[eventfd]" {
 			own = append(own, fd)
@@ -350,6 +354,7 @@ func enterGroups(oob []byte, groups int) error {
 			return err
 		}
 		for _, fd := range doors {
+			// In a tasks file, 0 is the thread that writes it.
 			if _, err := unix.Write(fd, []byte("0")); err != nil {
 				return err
 			}
@@ -401,6 +406,7 @@ func (h *helper) start() (int, error) {
 		}
 		stdin = uintptr(fd)
 	}
+	// A descriptor that the command inherits could lead out of the sandbox, as in CVE-2024-21626.
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return 0, err
 	}
@@ -414,6 +420,7 @@ func (h *helper) start() (int, error) {
 // reap waits with a raw system call, so that the runtime does not start a thread: if the command has reached
 // its process limit, that would crash the helper.
 func (h *helper) reap(pid int) error {
+	// The parent reads the streams until no process has them open.
 	for fd := 0; fd < 3; fd++ {
 		_ = unix.Close(fd)
 	}

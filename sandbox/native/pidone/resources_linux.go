@@ -26,13 +26,15 @@ func (p *program) memory(noAnonFiles bool) {
 		if noAnonFiles {
 			p.unless(unix.BPF_JSET, unix.MAP_ANONYMOUS, retAllow)
 			p.unless(unix.BPF_JSET, unix.MAP_SHARED, retAllow)
+			// The length has 64 bits, and a filter loads only 32 at a time.
 			p.load(offArg0 + 8 + 4)
 			p.unless(unix.BPF_JEQ, 0, retNoMem)
 			p.load(offArg0 + 8)
 			p.when(unix.BPF_JGT, MaxShared, retNoMem)
 		}
 	})
-	if !noAnonFiles { // otherwise absent includes these calls
+	// Otherwise absent includes these calls.
+	if !noAnonFiles {
 		p.rule(unix.SYS_MEMFD_CREATE, func(p *program) {
 			p.load(offArg0 + 8)
 			p.when(unix.BPF_JSET, mfdHugeTLB, retNoMem)

@@ -241,7 +241,8 @@ func hostRoot() (binds []bind, links []link, err error) {
 		}
 		fd, err := cloneTree(unix.AT_FDCWD, "/etc/"+f, attrReadOnly)
 		if err != nil {
-			continue // some systems hide parts of /etc, and no protection depends on these
+			// Some systems hide parts of /etc, and no protection depends on these.
+			continue
 		}
 		binds = append(binds, bind{fd, "etc/" + f, st.Mode&unix.S_IFMT == unix.S_IFDIR})
 	}
@@ -371,6 +372,7 @@ var Masked = []string{"keys", "key-users", "kallsyms", "sched_debug", "timer_lis
 // maskKernel covers the files in [Masked].
 func maskKernel() error {
 	for _, f := range Masked {
+		// This file of the new root is empty.
 		fd, err := cloneTree(unix.AT_FDCWD, "etc/resolv.conf", attrReadOnly)
 		if err != nil {
 			return step("mask /proc", err)
