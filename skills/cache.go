@@ -343,7 +343,7 @@ func (in *indexer) take(r Resource, info fs.FileInfo, m mark, found []Diagnostic
 func (in *indexer) reuseSelf() bool {
 	s := in.skill
 	at := in.hint.at(s.File)
-	// The signals of a file that the budget cuts are those of its beginning alone.
+	// If the budget cuts a file, the known signals are only in its beginning.
 	if at < 0 || in.hint.Files[at].Digest != s.Digest || s.Size > int64(in.unseen) {
 		return false
 	}

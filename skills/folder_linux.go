@@ -198,11 +198,11 @@ func markOf(info fs.FileInfo) mark {
 	return m
 }
 
-// untouched reports whether the directory of a skill has exactly the files of its index, each with a mark
-// that vouches for its bytes. It is false for every skill that [Skill.Verify] would find changed, for other
-// kinds of files, and on any error. It needs one system call per file and directory, because it runs at every
-// load and every run: a directory is listed again only if its mark changed, as it does when an entry is
-// created, removed or renamed.
+// untouched reports whether the directory of a skill has exactly the files of its index, and the mark of each
+// vouches for its bytes. It is false for every skill that [Skill.Verify] would find changed, for other kinds
+// of files, and on any error. It needs one system call per file and directory, because it runs at every load
+// and every run: a directory is listed again only if its mark changed, as it does when an entry is created,
+// removed or renamed.
 func (s *Skill) untouched(ctx context.Context, index *Index) bool {
 	if s.location.fsys != nil {
 		return false

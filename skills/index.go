@@ -104,7 +104,7 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	if untouched && !sampled && s.believed(t, kept) {
 		return kept, nil
 	}
-	// An index beside another SKILL.md would join two versions of the skill.
+	// An index next to another SKILL.md would join two versions of the skill.
 	if err := s.same(t); err != nil {
 		return nil, err
 	}

@@ -118,8 +118,8 @@ func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 	return status
 }
 
-// Missing returns the requirements of a skill that the host lacks, a phrase each, and the required skills for
-// which has returns false.
+// Missing returns the requirements of a skill that the host lacks, a phrase each. A required skill is missing
+// if has returns false for its name.
 func (o *ScanOptions) Missing(sk *Skill, has func(name string) bool) []string {
 	missing := o.missing(sk)
 	for _, name := range sk.Frontmatter.Requires.Skills {

@@ -167,7 +167,7 @@ var (
 // readNodes parses a block, and works around the gaps of the library. surrogates returns the replacement for
 // the escapes of one or two surrogates.
 func readNodes(block string, surrogates func(string) string) (r reading, err *Error) {
-	// A block that has the noncharacters itself would get other characters back.
+	// A block with noncharacters of its own would get other characters back.
 	mayMark := !strings.ContainsAny(block, marks)
 	if mayMark && strings.ContainsAny(block, oddBreaks) {
 		block, r.marked = markBreaks.Replace(block), true

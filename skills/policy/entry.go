@@ -222,8 +222,8 @@ func (e *Entry) checkSearchPath() error {
 		return fmt.Errorf("path has more than %d directories", maxNames)
 	}
 	for _, dir := range e.SearchPath {
-		// A relative directory would depend on where the server starts, and a separator would add a directory
-		// that was never checked.
+		// A relative directory would depend on where the server starts, and a separator would add an
+		// unchecked directory.
 		if !filepath.IsAbs(dir) || strings.ContainsRune(dir, filepath.ListSeparator) ||
 			strings.ContainsFunc(dir, unicode.IsControl) {
 			return fmt.Errorf("path %q: name an absolute directory without %q and control characters",
