@@ -166,7 +166,7 @@ func (e *envelope) signs(sum digest.Digest) error {
 		} `json:"subject"`
 	}
 	err := json.Unmarshal(e.Payload, &statement)
-	// Publishers also sign results of scans and builds about the same bytes; these are no release.
+	// Publishers also sign results of scans and builds about the same bytes, which are not a release.
 	if err != nil || e.PayloadType != statementType || statement.Predicate != signPredicate {
 		return errors.New("what was signed is not a signature of cosign")
 	}
