@@ -200,6 +200,7 @@ func newRecord(kind recordKind, m mark, value []byte) string {
 //
 // Errors: errors of the file system.
 func (c *Cache) Save(s *Snapshot) (written bool, err error) {
+	// The flag is taken before the facts are gathered, so that a fact read meanwhile causes another Save.
 	if !c.fresh.Swap(false) {
 		return false, nil // all facts came from the file
 	}
@@ -213,9 +214,12 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 	known := make([]string, 2*len(s.scanned)) // two records for each skill: itself and its index
 	_ = parallel(context.Background(), len(s.scanned), func() func(int) {
 		return func(i int) {
+			// A broken skill is read at each scan, since its error has no record.
 			if sk := s.scanned[i]; !sk.broken {
 				known[2*i] = newRecord(ofSkill, sk.mark, sk.pack())
 				if listed := sk.state.listed.Load(); listed != nil {
+					// The key ignores times and size of the directory: a changed directory still finds the
+					// record, whose files are compared one by one.
 					known[2*i+1] = newRecord(ofIndex, listed.dirs[0].mark.identity(),
 						sk.packIndex(sk.indexed()))
 				}
@@ -236,6 +240,7 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 	if complete {
 		c.known.Store(nil)
 	} else if !c.wrong.Load() {
+		// Records of directories that are gone would otherwise stay for ever.
 		for _, record := range splitRecords(was) {
 			if there[record[:keySize]] {
 				known = append(known, record)
@@ -317,6 +322,7 @@ func differs(t tree, name string, known mark, want digest.Digest) bool {
 	defer file.Close()
 	// One byte more detects a file that grows. A larger limit would make the buffer larger than most files.
 	sum, err := digest.FromReader(io.LimitReader(file, min(info.Size()+1, MaxFile)))
+	// If the file changed since the mark was made, the cache is outdated and not wrong.
 	return err == nil && known.vouches(markOf(info)) && sum != want
 }
 
@@ -337,6 +343,7 @@ func (in *indexer) take(r Resource, info fs.FileInfo, m mark, found []Diagnostic
 func (in *indexer) reuseSelf() bool {
 	s := in.skill
 	at := in.hint.at(s.File)
+	// If the budget cuts a file, the known signals are only in its beginning.
 	if at < 0 || in.hint.Files[at].Digest != s.Digest || s.Size > int64(in.unseen) {
 		return false
 	}

@@ -64,6 +64,7 @@ func (l *lister) walk(ctx context.Context, dir string) error {
 			return cause(err)
 		}
 		if !errors.Is(err, io.EOF) {
+			// The directory becomes a file that was left out, so that Verify does not report it as drift.
 			l.files = append(l.files, candidate{dir, cause(err)})
 		}
 		return nil
@@ -121,6 +122,7 @@ func (l *lister) same(dir string, info fs.FileInfo) bool {
 	if err != nil {
 		return false
 	}
+	// os.SameFile cannot compare the infos of an fs.FS.
 	a, b := markOf(above), markOf(info)
 	return a.known && b.known && a.dev == b.dev && a.inode == b.inode || os.SameFile(above, info)
 }
@@ -202,9 +204,11 @@ func fileNames(files []store.File) (notes []Diagnostic) {
 
 // reserved reports whether Windows reserves a name for a device or does not allow it.
 func reserved(name string) bool {
+	// Windows drops a final dot or space, so the name would be another file's.
 	if last := name[len(name)-1]; last == '.' || last == ' ' || strings.ContainsAny(name, `<>:"|?*`) {
 		return true
 	}
+	// A device has the same name with any extension: "nul.txt" is NUL.
 	stem, _, _ := strings.Cut(name, ".")
 	stem = strings.TrimRight(stem, " ")
 	if len(stem) != 3 && len(stem) != 4 {

@@ -71,6 +71,7 @@ func Ignored(name string) bool {
 
 // descend opens a directory below f. The path must not contain links.
 func descend(f folder, rel string) (folder, error) {
+	// f belongs to the caller and stays open; only directories that were opened on the way are closed.
 	at, opened := f, false
 	for name := range strings.SplitSeq(rel, "/") {
 		next, err := at.sub(name)
@@ -135,6 +136,8 @@ func (g genericFolder) sub(name string) (folder, error) {
 	if name != "." {
 		rel = path.Join(g.rel, name)
 	}
+	// The name was a directory when it was listed; if it was replaced by a link since, opening it would
+	// follow the link.
 	info, err := g.tree.lstat(rel)
 	if err != nil {
 		return nil, err
@@ -146,6 +149,7 @@ func (g genericFolder) sub(name string) (folder, error) {
 }
 
 func (g genericFolder) read(name string, limit int64, buf []byte) ([]byte, mark, error) {
+	// readTree follows links, which a folder must not.
 	if _, err := g.mark(name); err != nil {
 		return nil, mark{}, err
 	}
@@ -170,6 +174,7 @@ func readLimited(r io.Reader, size, limit int64, buf []byte) ([]byte, error) {
 	if size > limit {
 		return nil, ErrTooLarge
 	}
+	// One byte more than the limit shows that a file grew after its size was read.
 	data := bytes.NewBuffer(buf[:0])
 	data.Grow(int(max(size, 0)) + bytes.MinRead)
 	_, err := data.ReadFrom(io.LimitReader(fsys.Ending(r, size), limit+1))
@@ -204,6 +209,7 @@ func (m mark) readAt(now time.Time) mark {
 // vouches reports whether a file whose mark is now has the same bytes as when m was made. Times can miss a
 // change: a write through a shared mapping need not update them.
 func (m mark) vouches(now mark) bool {
+	// Whether now is settled does not matter: the bytes were read when m was made.
 	now.settled = m.settled
 	return m == now && m.known && m.settled
 }

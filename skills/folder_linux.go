@@ -36,6 +36,7 @@ func openBase(dir string) (folder, error) {
 	var fsinfo unix.Statfs_t
 	var stat unix.Stat_t
 	if unix.Fstatfs(fd, &fsinfo) == nil && unix.Fstat(fd, &stat) == nil {
+		// On Btrfs and overlayfs the link count of a directory does not include its subdirectories.
 		switch fsinfo.Type {
 		case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.TMPFS_MAGIC:
 			f.counts = uint64(stat.Dev)
@@ -61,6 +62,7 @@ func (f fdFolder) barren(name string) (mark, bool) {
 		unix.Fstatat(f.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return mark{}, false
 	}
+	// Another file system may be mounted there, whose link counts mean something else.
 	if stat.Mode&unix.S_IFMT != unix.S_IFDIR || stat.Nlink != 2 || uint64(stat.Dev) != f.counts {
 		return mark{}, false
 	}
@@ -141,6 +143,7 @@ func (f fdFolder) mode(name []byte, kind byte) fs.FileMode {
 		if unix.Fstatat(f.fd, string(name), &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
 			return fs.ModeIrregular
 		}
+		// DT_ values are the type bits of st_mode, shifted (IFTODT in glibc).
 		kind = byte(stat.Mode & unix.S_IFMT >> 12)
 	}
 	switch kind {
@@ -195,11 +198,11 @@ func markOf(info fs.FileInfo) mark {
 	return m
 }
 
-// untouched reports whether the directory of a skill has exactly the files of its index, each with a mark
-// that vouches for its bytes. It is false for every skill that [Skill.Verify] would find changed, for other
-// kinds of files, and on any error. It needs one system call per file and directory, because it runs at every
-// load and every run: a directory is listed again only if its mark changed, as it does when an entry is
-// created, removed or renamed.
+// untouched reports whether the directory of a skill has exactly the files of its index, and the mark of each
+// vouches for its bytes. It is false for every skill that [Skill.Verify] would find changed, for other kinds
+// of files, and on any error. It needs one system call per file and directory, because it runs at every load
+// and every run: a directory is listed again only if its mark changed, as it does when an entry is created,
+// removed or renamed.
 func (s *Skill) untouched(ctx context.Context, index *Index) bool {
 	if s.location.fsys != nil {
 		return false

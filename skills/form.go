@@ -55,6 +55,8 @@ func (s *Skill) setForm(doc *frontmatter.Document) {
 			"single hyphens between them")
 		rules = append(rules, "the name is invalid")
 	}
+	// The catalogue of the extension identifies a skill by the last segment of its URI, which must equal the
+	// name.
 	if name != "" && name != dir {
 		note(Warning, CodeNameMismatch, "the name is not the name of the directory")
 		rules = append(rules, "the name is not the last segment of the path")
@@ -124,6 +126,8 @@ func ValidateDir(ctx context.Context, dir string) []frontmatter.Violation {
 	case !info.IsDir():
 		return violated("V2", "name the directory of a skill", "Not a directory: %s", shown)
 	}
+	// The reference validator follows a link to another SKILL.md, so the file is read from the directory that
+	// holds it; the rules about names apply to the given directory.
 	holder := absolute
 	if target, err := filepath.EvalSymlinks(filepath.Join(absolute, upperFile)); err == nil &&
 		filepath.Base(target) == upperFile {

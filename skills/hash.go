@@ -54,11 +54,15 @@ func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search 
 		if h.size > limit {
 			return hashed{}, ErrTooLarge
 		}
+		// A character that the end of the buffer splits must not make a text binary. Its first bytes are
+		// judged with the next chunk.
 		for cut = min(utf8.UTFMax-1, len(whole)); cut > 0; cut-- {
 			if last := whole[len(whole)-cut:]; utf8.RuneStart(last[0]) && !utf8.FullRune(last) {
 				break
 			}
 		}
+		// The NUL is searched in chunk alone, because kept bytes were searched with the chunk that they came
+		// with.
 		h.text = h.text && utf8.Valid(whole[:len(whole)-cut]) && bytes.IndexByte(chunk, 0) < 0
 		if h.text {
 			search.Add(chunk)
@@ -71,6 +75,7 @@ func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search 
 			return hashed{}, cause(err)
 		}
 	}
+	// Bytes that are still kept at the end are an incomplete character.
 	h.digest, h.text = digest.NewDigest(digest.SHA256, sum), h.text && cut == 0
 	return h, nil
 }

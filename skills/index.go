@@ -78,6 +78,7 @@ func (s *Skill) Index(ctx context.Context) (*Index, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	// Another call may have computed it while this one waited for its turn.
 	if index := s.indexed(); index != nil {
 		return index, nil
 	}
@@ -85,6 +86,7 @@ func (s *Skill) Index(ctx context.Context) (*Index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("index %s: %w", s.Path, err)
 	}
+	// done is set last, so that indexed never returns an earlier index as the one of this skill.
 	s.state.last.Store(index)
 	s.state.done.Store(true)
 	return index, nil
@@ -102,6 +104,7 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	if untouched && !sampled && s.believed(t, kept) {
 		return kept, nil
 	}
+	// An index next to another SKILL.md would join two versions of the skill.
 	if err := s.same(t); err != nil {
 		return nil, err
 	}
@@ -114,6 +117,7 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 		return nil, err
 	}
 	x := &Index{}
+	// Lists that grow by doubling would hold half as much again in each of thousands of indexes.
 	x.expect(len(files))
 	if more {
 		x.Diagnostics = append(x.Diagnostics, diagnose(Warning, CodeResourceCount, "",
@@ -125,7 +129,9 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	defer readBuffers.Put(small)
 	in := indexer{skill: s, tree: t, index: x, budget: s.opts.MaxTree, unseen: maxSignalSkill, buf: small[:]}
 	switch {
+	// A sample is read without any hint, since it checks the record that the hint would come from.
 	case sampled:
+	// If a limit cut the search for signals, the hint lacks some, and reuse would lose them for good.
 	case hint != nil && hint.whole:
 		in.hint = hint
 	case kept != nil && !s.opts.Cache.lied.Load():
@@ -141,8 +147,11 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 		return nil, err
 	}
 	in.finish()
+	// The marks are from before the listing: a change during the indexing must not pass for the indexed
+	// state.
 	s.state.listed.Store(x.listed(t, began, more))
 	if sampled {
+		// If marks are missing now, nothing can be compared, and the record is not proved wrong.
 		if fresh := s.packIndex(x); fresh != nil && string(fresh) != value {
 			s.opts.Cache.distrust()
 		}
@@ -152,7 +161,7 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 
 // addListed adds a listed file to the index, or the reason why it is left out.
 //
-// Errors: ErrExhausted; the error of ctx; those of the skill file.
+// Errors: ErrExhausted; the error of ctx; the errors of the skill file.
 func (in *indexer) addListed(ctx context.Context, file candidate) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -175,6 +184,7 @@ func (in *indexer) addListed(ctx context.Context, file candidate) error {
 	if x.ignored == nil {
 		x.ignored = map[string]bool{}
 	}
+	// Verify would otherwise report a file that was never part of the index as added.
 	x.ignored[file.path] = true
 	x.Diagnostics = append(x.Diagnostics, leftOut(file))
 	return nil
@@ -212,6 +222,8 @@ func (s *Skill) Oversized(ctx context.Context) (bool, error) {
 //
 // Errors: ErrNotFound; *DriftError.
 func (s *Skill) same(t tree) error {
+	// Both ways look at the name itself: the mark of a link does not change with its target, so a link is
+	// read.
 	if quick, ok := t.(interface{ mark(string) (mark, error) }); ok {
 		if now, err := quick.mark(s.File); err == nil && s.mark.vouches(now) {
 			return nil
@@ -225,6 +237,7 @@ func (s *Skill) same(t tree) error {
 		return err
 	}
 	if err != nil {
+		// A file that can no longer be read is gone for its callers; which way does not matter to them.
 		return fmt.Errorf("%s: %w", s.File, ErrNotFound)
 	}
 	if got := digest.FromBytes(data); got != s.Digest {
@@ -265,6 +278,8 @@ func (in *indexer) finish() {
 	x.Diagnostics = append(x.Diagnostics, fileNames(x.Files)...)
 	x.whole = len(in.found) <= maxSignals && in.unseen > 0
 	if len(in.found) > maxSignals {
+		// A skill can repeat a signal in thousands of files; a reader needs to know that there is more, not
+		// each.
 		in.found = in.found[:maxSignals]
 		in.found[maxSignals-1].Detail += "; there are more signals than are listed"
 	}
@@ -284,6 +299,7 @@ func (in *indexer) self() error {
 	if errors.Is(err, ErrExhausted) {
 		return err
 	}
+	// The caller compares the file once more at the end and reports the change.
 	if err != nil || !s.mark.vouches(m) && digest.FromBytes(data) != s.Digest {
 		return nil
 	}
@@ -291,6 +307,7 @@ func (in *indexer) self() error {
 	in.signals.Add(data)
 	in.unseen -= min(len(data), in.unseen)
 	found := diagnostics(s.File, in.signals.End())
+	// Characters that the raw text shows are in the decoded block too, and would be reported twice.
 	if !slices.ContainsFunc(found, isInvisible) {
 		found = append(found, in.escaped(data)...)
 	}
@@ -308,6 +325,7 @@ func (in *indexer) self() error {
 // escaped searches the frontmatter for invisible text that is written with YAML escapes.
 func (in *indexer) escaped(data []byte) []Diagnostic {
 	has := func(escape string) bool { return bytes.Contains(data, []byte(escape)) }
+	// Without an escape the decoded block has no character that the raw text lacks.
 	if !has(`\u`) && !has(`\U`) && !has(`\x`) {
 		return nil
 	}
@@ -342,6 +360,7 @@ func (in *indexer) add(name string) error {
 	}
 	r := Resource{Path: name, Kind: kindOf(name), Size: read.size, Digest: read.digest, Text: read.text,
 		MIMEType: mimeType(name, read.head, read.text)}
+	// A file elsewhere runs only if an entry names it, and only text can be such a program.
 	if r.Kind == KindScript {
 		facts := script.Inspect(name, read.head, info.Mode()&0o111 != 0)
 		r.Script = &facts
@@ -349,6 +368,7 @@ func (in *indexer) add(name string) error {
 		r.Outside = script.InspectOutside(name, read.head, info.Mode()&0o111 != 0)
 	}
 	var found []Diagnostic
+	// Signals of a file that turns out not to be text are noise: its bytes mean something else.
 	if r.Text {
 		found = diagnostics(name, in.signals.End())
 	}

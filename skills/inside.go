@@ -34,11 +34,11 @@ func PluginRoot(files []store.File) string {
 }
 
 // IsMaterial reports whether a directory with this name, at any depth below a skill, holds files of that
-// skill and no skills of its own: packages and environments that were installed there, build outputs, and
-// what the author works with, such as templates and fixtures; or files of its plugin. A SKILL.md there was
-// written for another purpose than to be loaded: to be copied and filled in, to be tested against, or for the
-// users of a package.
-// A user gets such a skill by naming its directory, as a root or with --subdir.
+// skill and no skills of its own: packages and environments that were installed there, build outputs,
+// material that the author works with, such as templates and fixtures; or files of its plugin. A SKILL.md
+// there was written for another purpose than to be loaded: to be copied and filled in, to be tested against,
+// or for the users of a package. A user gets such a skill by naming its directory, as a root or with
+// --subdir.
 func IsMaterial(name string) bool { return isInstalled(name) || slices.Contains(material, name) }
 
 var material = []string{PluginDir, "vendor", "dist", "build", "target", "templates", "template",
@@ -50,9 +50,9 @@ func isInstalled(name string) bool {
 	return name == ".venv" || name == "venv" || name == "site-packages"
 }
 
-// IsSample reports whether a file of a skill is in a directory with data that the skill is tested with, or
-// that it shows or copies. A model does not read such a file as an instruction unless SKILL.md sends it
-// there. A file of its plugin is there because the skill names it, so it is no sample.
+// IsSample reports whether a file of a skill is in a directory with data that the skill is tested with, shows
+// or copies. A model does not read such a file as an instruction unless SKILL.md sends it there. A file of
+// its plugin is there because the skill names it, so it is not a sample.
 func IsSample(file string) bool {
 	if strings.HasPrefix(file, PluginDir+"/") {
 		return false

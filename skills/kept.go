@@ -57,11 +57,15 @@ func (l *listing) pack() []byte {
 func unpackListing(text string) (l listing, ok bool) {
 	u := packedReader{Rest: text}
 	u.Flags(&l.barren)
+	// Without a copy the names would keep the memory of the whole cache file as long as a listing lives.
+	// The results alias Rest. Fields that the skill keeps are copied first, so that it does not keep the file
+	// of the cache.
 	for u.Rest = strings.Clone(u.Rest); u.Rest != ""; {
 		mode := fs.FileMode(u.Number()) << 16
 		l.entries = append(l.entries, entry{u.Text(), mode & fs.ModeType})
 	}
 	for _, e := range l.entries {
+		// A name with a separator from a forged record would be opened outside of the directory.
 		u.Bad = u.Bad || component(e.name) != nil
 	}
 	return l, !u.Bad && len(l.entries) <= maxList
@@ -74,7 +78,7 @@ func (s *Skill) subject() string {
 	return string(p)
 }
 
-// packNotes encodes diagnostics, as "" if there are none.
+// packNotes encodes diagnostics, as "" without any.
 func packNotes(list []Diagnostic) string {
 	if len(list) == 0 {
 		return ""
@@ -211,6 +215,7 @@ func (s *Skill) unpackIndex(text string) (*listedDirs, bool) {
 		var resource, isText, isScript bool
 		f := store.File{Path: u.Text(), Size: m.size}
 		u.Flags(&f.Executable, &resource, &isText, &isScript)
+		// Searches in an index need sorted paths, and a path that leads out of the skill would be opened.
 		if len(x.Files) > 0 && x.Files[len(x.Files)-1].Path >= f.Path || !fs.ValidPath(f.Path) ||
 			resource == (f.Path == s.File) {
 			return nil, false
@@ -224,6 +229,7 @@ func (s *Skill) unpackIndex(text string) (*listedDirs, bool) {
 		if !resource {
 			continue
 		}
+		// The limits may be lower than when the record was made.
 		budget -= f.Size
 		r := Resource{Path: f.Path, Kind: kindOf(f.Path), Size: f.Size, Digest: f.Digest, Text: isText,
 			MIMEType: u.Text()}
@@ -256,6 +262,7 @@ func (c *Cache) sampled() bool {
 	if c.sample != nil {
 		return c.sample()
 	}
+	// The choice is random, so that a wrong record is found sooner or later by any program that uses it.
 	return rand.IntN(sampleOne) == 0
 }
 
@@ -313,6 +320,7 @@ func (l *lazyFolder) keep(found listing) {
 func (l *lazyFolder) list() (entries []entry, more bool, err error) {
 	v := l.visitor
 	found, ok := l.known()
+	// A barren listing lacks the links of the directory.
 	if ok && !found.barren {
 		l.keep(found)
 		return found.entries, false, nil
@@ -322,10 +330,12 @@ func (l *lazyFolder) list() (entries []entry, more bool, err error) {
 	}
 	now := mark{}
 	if v.opts.Cache != nil {
+		// The mark is from before the listing, so that a change during the listing changes it.
 		now = l.folder.look(".").readAt(v.opts.Now())
 	}
 	entries, more, err = l.folder.list(maxList)
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	// A record cannot represent that the listing was cut, and would suppress the diagnostic.
 	if v.opts.Cache != nil && err == nil && !more {
 		v.opts.Cache.readAnew()
 		l.keep(listing{mark: now, entries: entries})
@@ -359,6 +369,7 @@ func (l *lazyFolder) barren() bool {
 // mark returns the current mark of a file in the directory.
 func (l *lazyFolder) mark(name string) (mark, error) {
 	if l.folder == nil {
+		// The directory is not opened for one stat; most are unchanged and never opened.
 		if now := l.visitor.top.look(path.Join(l.rel, name)); now.known {
 			return now, nil
 		}

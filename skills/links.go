@@ -36,6 +36,8 @@ func (s *scanner) followLinks(ctx context.Context) error {
 	for s.links = nil; len(waiting) > 0; s.links = nil {
 		l := waiting[0]
 		root := l.area.root
+		// Each root has its own limit: a project with many links must not keep the links of other roots from
+		// being followed.
 		followed[root]++
 		if followed[root] <= s.opts.MaxDirs {
 			if err := s.followLink(ctx, &l); err != nil {
@@ -92,6 +94,7 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 				filepath.Join(l.area.root.Dir, filepath.FromSlash(l.dir)))
 			return nil, nil, nil
 		}
+		// Reads are confined to the directory that allowed the target, not to the root of the link.
 		base = allowed[at]
 	}
 	rel := cmp.Or(strings.Trim(filepath.ToSlash(target[len(base):]), "/"), ".")
@@ -101,6 +104,7 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 	}
 	defer top.close()
 	below, err := descend(top, rel)
+	// A link to a file is nothing to walk, and a target that vanished since it was resolved is no fault.
 	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
@@ -117,6 +121,7 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 // home directory of the user, so no option is needed.
 func sharedSkills(root string) []string {
 	client := filepath.Dir(root)
+	// A root of any other form is the operator's own choice, which says nothing about directories next to it.
 	if filepath.Base(root) != "skills" || !strings.HasPrefix(filepath.Base(client), ".") {
 		return nil
 	}

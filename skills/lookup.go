@@ -90,6 +90,7 @@ func (s *Snapshot) KnowsNested(sk *Skill, index *Index, file string) bool {
 			return r.Path == dir+"/"+upperFile || r.Path == dir+"/"+lowerFile
 		})
 		isMaterial := slices.ContainsFunc(strings.Split(dir, "/"), IsMaterial)
+		// A scan does not look for skills in directories of material, so none is missing there.
 		if nested && !isMaterial && s.Skill(sk.Path+"/"+dir) == nil {
 			return false
 		}
@@ -136,7 +137,7 @@ func (s *Snapshot) Lookup(nameOrPath string) (*Skill, error) {
 	return only, nil
 }
 
-// leastTier returns the most trusted tier of some skills, or the least trusted tier if there are none.
+// leastTier returns the most trusted tier of some skills, or the least trusted tier without any skill.
 func leastTier(all []*Skill) Tier {
 	tier := LeastTrusted()
 	for _, sk := range all {
@@ -219,6 +220,7 @@ func nearest(name, missing string, all []meant) *NotFoundError {
 	for _, c := range all[:min(len(all), maxNearest)] {
 		e.Nearest = append(e.Nearest, c.label)
 	}
+	// A larger distance is more likely another word than a misspelling.
 	if len(all) > 0 && all[0].distance <= max(1, utf8.RuneCountInString(missing)/3) {
 		e.Suggestion = all[0].label
 	}
@@ -228,6 +230,7 @@ func nearest(name, missing string, all []meant) *NotFoundError {
 // nameDistance returns the edit distance of two names. It returns 1 if b begins or ends with a, or if a
 // contains b between slashes or after a colon, as with a scheme or a file name.
 func nameDistance(a, b string) int {
+	// One or two letters begin or end too many names to mean one.
 	part := len(a) > 2 && (strings.HasPrefix(b, a) || strings.HasSuffix(b, a))
 	whole := len(b) > 2 && (strings.Contains("/"+a+"/", "/"+b+"/") || strings.HasSuffix(a, ":"+b))
 	if a != b && (part || whole) {

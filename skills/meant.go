@@ -25,6 +25,7 @@ func (s *Skill) Within(written string) (within []string) {
 	if named, err := ParseURI(p); err == nil {
 		p = named
 	}
+	// A path that leads up could mean a file outside of the skill, so it is refused and not guessed.
 	if hasScheme(p) || slices.Contains(strings.Split(p, "/"), "..") {
 		return nil
 	}
@@ -43,6 +44,8 @@ func (s *Skill) Within(written string) (within []string) {
 		}
 	}
 	holder, rest, _ := strings.Cut(p, "/")
+	// Skills are written for clients with their own words for the directory: {baseDir},
+	// ${CLAUDE_PLUGIN_ROOT}, <path-to-skill>, %SKILL_DIR%.
 	if rest != "" && holder != "" && strings.Contains("{$<%", holder[:1]) {
 		if own, isOwn := strings.CutPrefix(rest, "skills/"+path.Base(s.Path)+"/"); isOwn {
 			add(own)
@@ -59,6 +62,8 @@ func (s *Skill) Within(written string) (within []string) {
 	}
 	whole := "/" + p + "/"
 	for _, own := range []string{s.Path, s.Name(), path.Base(s.Path)} {
+		// The last occurrence is the directory of the skill: its name may occur above it too, as in
+		// /srv/pdf/skills/pdf.
 		if i := strings.LastIndex(whole, "/"+own+"/"); own != "" && i >= 0 {
 			add(whole[i+len(own)+2:])
 		}
@@ -84,6 +89,7 @@ func (s *Skill) Meant(written string, files []string) string {
 			if !slices.ContainsFunc(within, func(p string) bool { return p != "" && like(at, p) }) {
 				continue
 			}
+			// A second file of the same level leaves the meaning open.
 			meant, least, alone = file, level, level < least
 			break
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/gabriel-vasile/mimetype"
 )
 
-// byExtension lists types that the extension tells better than the bytes.
+// byExtension lists types that the extension shows more reliably than the bytes.
 var byExtension = map[string]string{
 	".md":       "text/markdown",
 	".markdown": "text/markdown",
@@ -69,6 +69,7 @@ func mimeType(file string, head []byte, isText bool) string {
 		return "text/plain"
 	}
 	found, _, _ := strings.Cut(mimetype.Detect(head).String(), ";")
+	// The bytes are not text, so a textual type would make clients decode them.
 	if textual(found) {
 		return "application/octet-stream"
 	}

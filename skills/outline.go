@@ -46,6 +46,8 @@ func (s *Snapshot) Outline() []Outline {
 // skills have names and descriptions but no files, so they cannot be read, staged or run.
 func Outlined(roots []Root, all []Outline, opts *ScanOptions) *Snapshot {
 	o := opts.withDefaults()
+	// Requirements, disabled skills and precedence were settled when the outline was made, and must not be
+	// checked again without the frontmatter.
 	shown := (&ScanOptions{Pinned: o.Pinned, NameOnly: o.NameOnly, AllowShadow: true}).withDefaults()
 	found := make([]*Skill, 0, len(all))
 	for _, of := range all {

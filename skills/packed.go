@@ -51,6 +51,7 @@ func (u *packedReader) Number() int {
 		c := u.Rest[i]
 		n |= uint64(c&0x7f) << shift
 		shift += 7
+		// No valid number is longer, and without a bound a damaged one would overflow int on 32-bit systems.
 		if shift > 28 {
 			break
 		}

@@ -50,6 +50,7 @@ func (s *Skill) Read(ctx context.Context, path string, limit int64) (*Content, e
 		return nil, err
 	}
 	want := s.Digest
+	// SKILL.md is read by the digest of the scan, so that a skill that cannot be indexed can still be read.
 	if path != s.File {
 		index, err := s.Index(ctx)
 		if err != nil {
@@ -97,6 +98,7 @@ func (s *Skill) Verify(ctx context.Context) error {
 	defer t.close()
 	files, _, err := listFiles(ctx, t, s.opts, s.File)
 	if err != nil {
+		// A canceled listing is no change of the skill.
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -115,6 +117,7 @@ func (s *Skill) Verify(ctx context.Context) error {
 			break
 		}
 		if len(rest) == 0 || rest[0].Path != file.path {
+			// The index left it out when it was made, so it is not new.
 			if index.ignored[file.path] {
 				continue
 			}
@@ -133,6 +136,7 @@ func (s *Skill) Verify(ctx context.Context) error {
 
 // unknown returns the drift error for a file that is not indexed.
 func (s *Skill) unknown(t tree, file candidate) error {
+	// Got must not be empty, which would mean that the file is gone.
 	drift := &DriftError{Path: file.path, Got: digest.FromBytes(nil)}
 	if file.err == nil {
 		if got, err := digestNow(t, file.path); err == nil {
@@ -152,6 +156,7 @@ func compare(t tree, known mark, want store.File, file candidate) error {
 	if err != nil {
 		return driftOf(cause(err), drift)
 	}
+	// Most files are compared by one stat, because this runs before every load and every run.
 	if known.vouches(markOf(info)) {
 		return nil
 	}
@@ -216,6 +221,7 @@ func (s *Skill) StageWith(
 		if further[path] {
 			return open(path)
 		}
+		// The store compares the digest while it copies, so a file that is replaced now is refused there.
 		file, _, err := openFile(t, path)
 		return file, err
 	})
@@ -225,7 +231,7 @@ func (s *Skill) StageWith(
 	if ctx.Err() != nil {
 		return staged, err
 	}
-	// The error of the store does not tell which file differs; Verify does.
+	// The error of the store does not name the file that differs; the error of Verify does.
 	var drift *DriftError
 	if errors.As(s.Verify(ctx), &drift) {
 		return nil, drift

@@ -49,6 +49,8 @@ func (r *Registry) publish(next *Snapshot, removed ...*Skill) {
 		if r.gone == nil {
 			r.gone = map[string]bool{}
 		}
+		// The map affects only the wording of refusals, so it may be incomplete: a directory that makes and
+		// removes skills for ever must not fill the memory.
 		if len(r.gone) < maxGone {
 			r.gone[sk.Path], r.gone[sk.name] = true, true
 		}
@@ -61,6 +63,7 @@ func (r *Registry) Removed(nameOrPath string) bool {
 	r.swapping.Lock()
 	defer r.swapping.Unlock()
 	now := r.current.Load()
+	// A skill that came back, or another that took the name, is served.
 	return r.gone[nameOrPath] && now.Skill(nameOrPath) == nil && len(now.byName[nameOrPath]) == 0
 }
 
@@ -134,8 +137,8 @@ func (r *Registry) Scans() (n int, took time.Duration) {
 	return int(r.scans.Load()), time.Duration(r.took.Load())
 }
 
-// rescan scans the directories that changed paths affect, or everything if there are none. With index, skills
-// that were read again are indexed before the swap.
+// rescan scans the directories that changed paths affect, or everything without changed paths. With index,
+// skills that were read again are indexed before the swap.
 func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Diff, error) {
 	r.scanning.Lock()
 	defer r.scanning.Unlock()
@@ -145,6 +148,7 @@ func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Di
 		r.scans.Add(1)
 	}()
 	old := r.current.Load()
+	// Otherwise the scan would reuse readings that RescanSkill has replaced since.
 	r.remember(old.scanned)
 	s := &scanner{opts: r.opts, roots: r.roots, known: r.walks}
 	for _, path := range changed {
@@ -178,6 +182,7 @@ func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Di
 			found[at] = sk
 		}
 	}
+	// They are kept even if the snapshot is not replaced: the next refresh needs the listings of this scan.
 	r.walks, r.found = s.walks, s.found
 	r.scanned.Store(true)
 	// An equal snapshot is not replaced, since callers cache results per snapshot.
@@ -230,6 +235,7 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	// The file is read before the lock, so that a slow disk delays no other swap.
 	fresh := &Skill{Path: sk.Path, Root: sk.Root, Dir: sk.Dir, File: sk.File, location: sk.location,
 		opts: sk.opts, state: newIndexState(sk.lastIndex())}
 	data, m, err := fresh.readLinked(nil)
@@ -254,6 +260,7 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	next.dirs, next.listings, next.began = old.dirs, old.listings, old.began
 	r.current.Store(next)
 	fresh = next.scanned[at]
+	// The new text may lack a requirement, be disabled by its name or lose to another skill.
 	if next.Skill(sk.Path) != fresh {
 		return nil, fmt.Errorf("read %s again: it is not served any more: %w", sk.Path, ErrNotFound)
 	}
@@ -286,6 +293,7 @@ func (r *Registry) Index(ctx context.Context, sk *Skill) (*Skill, *Index, error)
 
 func diff(old, fresh *Snapshot) (d Diff) {
 	for i, sk := range fresh.Skills {
+		// Without additions and removals equal skills have equal positions, which saves the look-up.
 		if i < len(old.Skills) && old.Skills[i] == sk {
 			continue
 		}
@@ -297,6 +305,7 @@ func diff(old, fresh *Snapshot) (d Diff) {
 			d.Changed = append(d.Changed, sk.Path)
 		}
 	}
+	// With equal numbers none can have been removed, and the second pass over thousands of skills is saved.
 	if len(old.Skills)+len(d.Added) == len(fresh.Skills) {
 		return d
 	}

@@ -103,6 +103,7 @@ func lacking(all []requiring) map[int][]string {
 		reason := fmt.Sprintf("requires the skill %q, which is not served",
 			frontmatter.Clip(lost[0], frontmatter.MaxName))
 		for _, i := range slices.Compact(requiring[lost[0]]) {
+			// Only the first reason takes the names away, since later ones would count them down again.
 			if lacking[i] == nil {
 				for _, name := range names(i) {
 					offered[name]--

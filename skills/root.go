@@ -34,6 +34,8 @@ func ParseRoot(spec string) (Root, error) {
 		switch {
 		case err == nil:
 			root.Tier, root.Dir, root.Prefix = tier, dir, prefix
+		// A name without separators and dots is a misspelt tier. Taken for a directory, it would be reported
+		// as a missing one.
 		case !strings.ContainsAny(name, `/\.`):
 			return Root{}, fmt.Errorf("root %q: %w", spec, err)
 		}
@@ -65,9 +67,9 @@ func ParseRoot(spec string) (Root, error) {
 // [fs.ErrNotExist] for missing files and [fs.ErrPermission] for denied access; operators see their text, so
 // it must not contain a secret. All methods are safe for concurrent use.
 //
-// Reads use the version that is current at each call, so that a replaced file is reported as drift. A Source
-// that holds resources is also an [io.Closer]. The caller that opened it closes it, after the last use of
-// every [Snapshot] scanned from it. Its methods then return [fs.ErrClosed].
+// Reads use the version that is current at each call, so that a replaced file is reported as drift. If a
+// Source holds resources, it is also an [io.Closer]. The caller that opened it closes it, after the last use
+// of every [Snapshot] scanned from it. Its methods then return [fs.ErrClosed].
 type Source interface {
 	fs.FS
 

@@ -94,6 +94,8 @@ func Scan(ctx context.Context, roots []Root, opts *ScanOptions) (*Snapshot, erro
 		return nil, err
 	}
 	snapshot := assemble(s.roots, s.found, s.notes, s.opts)
+	// A watcher compares changes with the start of the scan: a file written while a long scan ran may have
+	// been read before the write.
 	snapshot.dirs, snapshot.listings, snapshot.began = s.dirs(), s.listings(), began
 	return snapshot, nil
 }
@@ -105,6 +107,7 @@ func (s *scanner) scan(ctx context.Context) error {
 	if err != nil || cache == nil || !cache.lied.Swap(false) {
 		return err
 	}
+	// Nothing of the first pass is kept: if one record was wrong, every fact taken from the file may be.
 	*s = scanner{opts: s.opts, roots: s.roots}
 	err = s.once(ctx)
 	s.note(Warning, CodeCacheWrong, cache.file,
@@ -124,11 +127,14 @@ func (s *scanner) once(ctx context.Context) error {
 	}
 	owners := s.owners()
 	for i := range s.roots {
+		// With one budget for all roots, a project that is opened could use it up and so hide the user's
+		// skills.
 		s.kept[&s.roots[i]] = &atomic.Int64{}
 		if err := s.scanRoot(ctx, &s.roots[i], owners); err != nil {
 			return err
 		}
 	}
+	// Links come after all roots, because a real directory takes precedence over a link to it in any tier.
 	return s.followLinks(ctx)
 }
 
@@ -200,6 +206,8 @@ func (s *scanner) owners() map[string]*Root {
 		if err != nil {
 			continue // scanRoot reports it
 		}
+		// If the first root owned the directory, a project that lists it too could lower the tier of the
+		// user's skills.
 		if other := owners[dir]; other == nil || !s.opts.AllowShadow && root.Tier < other.Tier {
 			owners[dir] = root
 		}
@@ -216,6 +224,8 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 			reason = errNotDirectory
 		}
 		missing := root.Awaited && errors.Is(err, fs.ErrNotExist)
+		// Without free descriptors nothing is known about the root. Taken as empty, it would take its skills
+		// from the running sessions.
 		if s.opts.StrictRoots && !missing || errors.Is(reason, ErrExhausted) {
 			return fmt.Errorf("skills root %s: %w", root.Dir, reason)
 		}
@@ -308,6 +318,7 @@ func (s *scanner) walk(ctx context.Context, a *area, top folder) error {
 			}
 			w.visits[rel] = v
 			for _, sk := range v.skills {
+				// Reused skills hold their memory too, so they use up the budget.
 				s.kept[a.root].Add(int64(len(sk.Frontmatter.JSON)))
 			}
 		}
@@ -329,6 +340,8 @@ func (s *scanner) walk(ctx context.Context, a *area, top folder) error {
 			}
 			w.visits[again[i]], s.read = v, append(s.read, v.skills...)
 		}
+		// Results are merged in the order of the sorted level, not in the order in which the goroutines
+		// finished.
 		var next []string
 		for _, rel := range level {
 			v := w.visits[rel]
@@ -361,6 +374,7 @@ func (s *scanner) recall(a *area) (old map[string]*visit, changed []string) {
 	}
 	old = w.visits
 	switch {
+	// The files cannot be compared now, so everything is taken as it was.
 	case s.unreadable[a.root]:
 		return old, nil
 	// Without known changes, everything may have changed.
@@ -372,6 +386,7 @@ func (s *scanner) recall(a *area) (old map[string]*visit, changed []string) {
 	}
 	top := a.location.onDisk()
 	for _, path := range s.changed {
+		// A change above the area may have replaced the whole of it.
 		if within(path, top) {
 			return old, []string{"."}
 		}
@@ -405,5 +420,6 @@ func parallel(ctx context.Context, n int, worker func() func(int)) error {
 // except for a root directory.
 func within(dir, path string) bool {
 	const separator = string(filepath.Separator)
+	// The separator keeps /a/skills from containing /a/skills-old.
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, separator)+separator)
 }

@@ -62,6 +62,7 @@ func (s *Snapshot) Broken() []*Skill {
 func (s *Snapshot) Cut() []Diagnostic {
 	var cut []Diagnostic
 	for _, d := range s.Diagnostics {
+		// The same code and severity report a SKILL.md that is too large, which hides no other skill.
 		last := d.Path[strings.LastIndexByte(d.Path, '/')+1:]
 		if d.Code == CodeScanLimit && d.Severity == Error && !strings.EqualFold(last, upperFile) {
 			cut = append(cut, d)
@@ -107,6 +108,7 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 			s.shadow(sk, other)
 		}
 	}
+	// It comes after the choice among usable skills, because it takes the chosen one away.
 	s.reservePaths(found)
 	s.Skills = make([]*Skill, 0, len(s.byPath))
 	for _, sk := range s.byPath {
@@ -138,6 +140,7 @@ func (s *Snapshot) after(found []*Skill, scan []Diagnostic) *Snapshot {
 	if len(found) != len(s.scanned) || !slices.Equal(scan, s.scan) {
 		return assemble(s.Roots, found, scan, s.opts)
 	}
+	// The maps are copied below, because sessions still read the old snapshot.
 	next := *s
 	next.GeneratedAt, next.scanned, next.Skills = s.opts.Now(), found, slices.Clone(s.Skills)
 	next.byPath, next.byName, next.statuses = maps.Clone(s.byPath), maps.Clone(s.byName),
@@ -235,6 +238,8 @@ func (s *Snapshot) distinct(found []*Skill) []*Skill {
 // earlier one cannot be read, for example because its skills moved to the other root.
 func (s *Snapshot) beats(later, earlier *Skill) bool {
 	unread := func(sk *Skill) bool { return slices.Contains(s.unread, sk.Root.Dir) }
+	// A skill that was moved to a root of the same trust is served from there, but a less trusted root cannot
+	// take the path while the other is away.
 	if unread(earlier) && !unread(later) {
 		return later.Root.Tier <= earlier.Root.Tier
 	}

@@ -91,6 +91,8 @@ func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 	}
 	disabled := chosen(s.opts.Disabled)
 	status.Pinned, status.NameOnly = chosen(s.opts.Pinned), chosen(s.opts.NameOnly)
+	// The choice of the operator goes before requirements: a reason that can be removed would suggest that
+	// the skill comes back.
 	if disabled {
 		status.State = StateDisabled
 		because("disabled in the configuration")
@@ -116,8 +118,8 @@ func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 	return status
 }
 
-// Missing returns the requirements of a skill that the host lacks, a phrase each; of other skills that it
-// requires, those for which has returns false.
+// Missing returns the requirements of a skill that the host lacks, a phrase each. A required skill is missing
+// if has returns false for its name.
 func (o *ScanOptions) Missing(sk *Skill, has func(name string) bool) []string {
 	missing := o.missing(sk)
 	for _, name := range sk.Frontmatter.Requires.Skills {
@@ -138,8 +140,8 @@ func (o *ScanOptions) missing(sk *Skill) []string {
 	return host.Missing(&sk.Frontmatter.Requires)
 }
 
-// withholdRequiring makes skills unavailable that require a skill that is not served, and in turn the skills
-// that require them. A requirement is a path, a name or the name of a directory.
+// withholdRequiring makes skills unavailable if they require a skill that is not served, and in turn the
+// skills that require them. A requirement is a path, a name or the name of a directory.
 func (s *Snapshot) withholdRequiring(served func(sk *Skill) bool) {
 	asked := slices.DeleteFunc(slices.Clone(s.Skills), func(sk *Skill) bool { return !served(sk) })
 	nodes := make([]requiring, len(asked))

@@ -73,6 +73,7 @@ func (t Tier) Valid() bool { return t >= 0 && int(t) < len(tiers) }
 // Scripts returns the consent for a run of a script of the tier. An unknown tier needs the strongest.
 func (t Tier) Scripts() Consent {
 	if !t.Valid() {
+		// A tier from a record of a later version may be less trusted than any known one.
 		return ConsentApproval
 	}
 	return tiers[t].scripts

@@ -37,6 +37,7 @@ type location struct {
 // key identifies the directory: skills with equal keys are the same skill.
 func (p location) key(root *Root) string {
 	if p.fsys != nil {
+		// No path contains NUL, so different triples have different keys.
 		return strings.Join([]string{root.Dir, root.Prefix, p.rel}, "\x00")
 	}
 	return p.onDisk()
@@ -91,6 +92,7 @@ func (s *Skill) Gone() bool {
 // Errors: ErrOutsideRoot also for a link to a file with another name: write access to one skill must not be
 // enough to have any file of the root served.
 func (p location) follow(name string) (location, error) {
+	// A root that is itself a skill has no other directory to link to.
 	if p.fsys != nil || p.rel == "." {
 		return p, ErrOutsideRoot
 	}
@@ -167,6 +169,7 @@ func openFile(t tree, name string) (fs.File, fs.FileInfo, error) {
 	}
 	// A private file with a second name may belong to another user who never gave it to the skill: creating a
 	// hard link needs no permission to read the file.
+	// The check is of the opened file, since the name may lead to another one by now.
 	if info.Mode()&0o004 == 0 && fsys.Names(info) > 1 {
 		file.Close()
 		return nil, nil, ErrPermission
@@ -200,6 +203,7 @@ func cause(err error) error {
 		return ErrNotFound
 	case errors.Is(err, fs.ErrPermission):
 		return ErrPermission
+	// A link that leads to itself names no file.
 	case errors.Is(err, syscall.ELOOP):
 		return ErrNotFound
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
@@ -243,6 +247,7 @@ const maxList = 100_000
 
 // openFS opens a directory of an fs.FS, or of a [Source] at its current version.
 func openFS(fsys fs.FS, rel string) (tree, error) {
+	// Without a pin, a source that is replaced during a walk would mix files of two versions.
 	if src, ok := fsys.(Source); ok {
 		pinned, err := src.Pin()
 		if err != nil {
@@ -290,11 +295,13 @@ func (t fsTree) list(name string) ([]fs.DirEntry, error) {
 			continue
 		}
 		if e.Type()&fs.ModeSymlink != 0 {
+			// An fs.FS cannot confine links, and a scan would look for the target on this machine.
 			e = t.resolve(name, e)
 		}
 		entries = append(entries, e)
 	}
 	slices.SortStableFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	// An archive may list a name twice. The index would then have two digests for one path.
 	once := slices.CompactFunc(entries, func(a, b fs.DirEntry) bool { return a.Name() == b.Name() })
 	if len(once) < len(entries) {
 		err = errors.New("a name is listed twice")

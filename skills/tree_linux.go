@@ -26,6 +26,8 @@ func (p location) openBeneath() (tree, bool) {
 	if p.skillFile != "" {
 		return nil, false
 	}
+	// The path was free of links when it was found. A directory that was replaced by a link since must not
+	// lead elsewhere.
 	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := retry(func() (int, error) { return unix.Openat2(unix.AT_FDCWD, p.onDisk(), &how) })
@@ -37,6 +39,7 @@ func (p location) openBeneath() (tree, bool) {
 
 // at opens a path below the directory.
 func (t *fdTree) at(op, name string, flags uint64) (fd int, err error) {
+	// RESOLVE_BENEATH refuses each link that leaves the directory on the way, even if it comes back.
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
 	// EAGAIN: a directory in a path with ".." was renamed. The retries are limited in case that never ends.
 	for range 16 {
@@ -48,6 +51,7 @@ func (t *fdTree) at(op, name string, flags uint64) (fd int, err error) {
 	switch err {
 	case nil:
 		return fd, nil
+	// openat2(2) reports with EXDEV that the path would leave the directory.
 	case unix.EXDEV:
 		return -1, ErrOutsideRoot
 	}
@@ -117,6 +121,7 @@ func (t *fdTree) list(name string) ([]fs.DirEntry, error) {
 // listed returns the directories of an index that was made with a tree, or nil if marks might not detect
 // every change. All were listed after began; more means that some were left out.
 func (x *Index) listed(t tree, began time.Time, more bool) *listedDirs {
+	// Marks of directories and regular files show each change; the target of a link may change without them.
 	f, ok := t.(*fdTree)
 	if !ok || f.others || more || len(x.ignored) > 0 {
 		return nil

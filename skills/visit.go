@@ -118,6 +118,7 @@ func (v *visitor) visit(rel string, depth int, was *visit) *visit {
 	if file == nil {
 		file = otherCase(entries)
 	}
+	// The directory .github itself is never a skill: only hostedDirs of it are searched.
 	if file != nil && parent != HostingDir {
 		v.skill(f, entries, file, rel, depth)
 		return v.out
@@ -177,12 +178,14 @@ func (v *visitor) skill(f *lazyFolder, entries []entry, file *entry, rel string,
 	path := v.path(rel)
 	if rel == "." && v.area.label != "" {
 		label := v.area.label
+		// The directory of a root may have a name that no path can hold, such as one with a line break.
 		if clean, err := CleanPath(label); err != nil || clean != label {
 			label = "skill"
 		}
 		path = join(v.area.root.Prefix, label)
 	}
 	v.outer = path
+	// The skill file is loaded before nested directories use up the limit on opened directories.
 	v.load(f, file, rel, path)
 	v.nested(f, entries, rel, path, depth)
 }
@@ -264,6 +267,7 @@ func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 	var now mark
 	// The times of a link do not show changes of its target, so links are always read.
 	if file.mode == 0 && (len(v.was) > 0 || !v.opts.Cache.empty()) {
+		// Without a mark the file is read, and the read reports the error.
 		now, _ = f.mark(file.name)
 	}
 	for _, old := range v.was {
@@ -273,6 +277,8 @@ func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 		last = old.lastIndex()
 		if old.mark.vouches(now) {
 			same := *old
+			// The name is decided anew, since another skill may have taken it. The index is only a hint:
+			// other files of the skill may have changed while SKILL.md did not.
 			same.name, same.state = "", newIndexState(last)
 			v.kept.Add(int64(len(same.Frontmatter.JSON)))
 			v.out.skills = append(v.out.skills, &same)
@@ -282,6 +288,7 @@ func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 	sk := &Skill{Path: path, Root: v.area.root, Dir: cmp.Or(join(v.area.dir, rel), "."), File: file.name,
 		location: at, opts: v.opts, state: newIndexState(last)}
 	value, known := v.opts.Cache.value(ofSkill, now)
+	// A file with two names has one mark, but its name and directory decide about the form.
 	known = known && strings.HasPrefix(value, sk.subject())
 	if known && v.kept.Load() <= maxKept && !v.opts.Cache.sampled() && sk.unpack(value, now) {
 		v.kept.Add(int64(len(sk.Frontmatter.JSON)))
@@ -292,6 +299,7 @@ func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 	if err == nil {
 		err = sk.parse(data, m)
 		v.kept.Add(int64(len(sk.Frontmatter.JSON)))
+		// The look at the name does not settle a mark; only the other fields must be equal.
 		now.settled = m.settled
 		if !known {
 			v.opts.Cache.readAnew()
@@ -313,6 +321,7 @@ func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 
 // read reads the skill file of a directory, unless the root has too much frontmatter already.
 func (v *visitor) read(f *lazyFolder, file *entry, sk *Skill) (data []byte, m mark, err error) {
+	// The check before the read bounds the time as well as the memory: skills beyond the limit cost no read.
 	if v.kept.Load() > maxKept {
 		return nil, mark{}, errKept
 	}
@@ -330,6 +339,8 @@ func (v *visitor) read(f *lazyFolder, file *entry, sk *Skill) (data []byte, m ma
 // readLinked reads a skill file that may be a link to a file of the skill, or to the skill file of another
 // directory of the root.
 func (s *Skill) readLinked(buf []byte) (data []byte, m mark, err error) {
+	// The link is resolved anew at each reading, since it may lead elsewhere now. The second round reads the
+	// target, and its errors are final.
 	for s.location.skillFile = ""; ; {
 		t, err := s.location.open()
 		if err != nil {
@@ -364,8 +375,11 @@ func (s *Skill) parse(data []byte, m mark) error {
 	}
 	s.Frontmatter, s.Digest = doc.Fields, digest.FromBytes(data)
 	lead := bytes.TrimSpace(doc.Body)
+	// The cut may split a character, whose rest would not survive in JSON.
 	s.Lead = strings.ToValidUTF8(string(lead[:min(len(lead), MaxLead)]), "")
 	s.readAs(m.readAt(s.opts.Now()))
+	// The file may have grown between the stat of the mark and the end of the read; the size must be of the
+	// hashed bytes.
 	s.Size = int64(len(data))
 	for _, r := range doc.Repairs {
 		s.Diagnostics = append(s.Diagnostics, Diagnostic{Severity: Warning, Code: CodeFrontmatterRepaired,

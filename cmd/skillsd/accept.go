@@ -42,6 +42,7 @@ func newAcceptCmd(a *app) *cobra.Command {
 // accepted.
 func (a *app) acceptInstalled(ctx context.Context, args []string, yes bool) error {
 	state, err := a.StateDir()
+	// The refusal in an agent's shell goes before any other problem, whose hint the agent would follow.
 	if err = cmp.Or(a.byUser("--accept"), err); err != nil {
 		return err
 	}
@@ -103,6 +104,7 @@ func (a *app) accept(ctx context.Context, plan *install.Plan, trees []string, as
 			left = append(left, c)
 		}
 	}
+	// A terminal that an agent opened is answered by its model.
 	if len(left) == 0 || !asks || a.agentShell() != "" ||
 		!report.IsTerminal(a.in) || !report.IsTerminal(a.err) {
 		return nil
@@ -148,6 +150,7 @@ func (a *app) acceptAll(ctx context.Context, left []*install.Change, all int, sh
 			codes[reason] = true
 		}
 	}
+	// One question for a source: with dozens of questions users answer yes without reading.
 	const form = "%d of %d skills need a review (%s): show them, accept all, or skip? [s/a/N] "
 	question := fmt.Sprintf(form, len(left), all,
 		report.Printable(strings.Join(slices.Sorted(maps.Keys(codes)), ", ")))

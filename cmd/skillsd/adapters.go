@@ -25,8 +25,8 @@ const maxAdapterFile = 1 << 20
 //go:embed cf-harness/*.ts
 var adapterFiles embed.FS
 
-// writeAdapter writes the adapter of cf-harness into a directory, which it creates if missing, and prints
-// what it did. A file that differs is kept as FILE.skillsd-backup.
+// writeAdapter writes the adapter of cf-harness into a directory, which it creates if missing, and prints the
+// files that it wrote. A file that differs is kept as FILE.skillsd-backup.
 //
 // Errors: *exit.Error if an existing file cannot be replaced, such as a link; system errors.
 func writeAdapter(dir string, out io.Writer) error {
@@ -46,6 +46,7 @@ func writeAdapter(dir string, out io.Writer) error {
 		text, _ := adapterFiles.ReadFile(path.Join(folder, name))
 		there, err := fsys.ReadFileIn(root, name, maxAdapterFile)
 		switch {
+		// A file that is up to date is not written, so that its first backup stays.
 		case err == nil && bytes.Equal(there, text):
 			continue
 		case err == nil:

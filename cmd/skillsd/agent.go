@@ -60,6 +60,7 @@ const rulesOfRun = "skills-root allow-root no-default-roots allow-shadow allow-t
 // variable could allow a script just like an entry.
 func (o *runOptions) rulesByUser() error {
 	for _, flag := range strings.Fields(rulesOfRun) {
+		// An option of the file has been decided by the user already.
 		if given := o.Flags.Lookup(flag); given != nil && given.Changed &&
 			o.app.Cfg.OriginOf(flag).Kind != config.FromFile {
 			return o.app.byUser("--" + flag)
@@ -89,6 +90,7 @@ func (a *app) confirmed(ctx context.Context, yes bool, question string) (asked b
 	switch {
 	case yes:
 		return false, nil
+	// A question that is not seen, or that a pipe answers, is not answered by the user.
 	case !report.IsTerminal(a.in) || !report.IsTerminal(a.err):
 		return false, exit.Errorf(exit.Failure,
 			"read the output above, then add --yes",
@@ -108,7 +110,7 @@ func (a *app) confirmed(ctx context.Context, yes bool, question string) (asked b
 const plainSetup = "write remove name http token-env project"
 
 // setupByUser refuses, in an agent's shell, to write a client's entry with flags of serve: these can allow
-// what the configuration does not.
+// more than the configuration does.
 func (a *app) setupByUser(cmd *cobra.Command, args []string) error {
 	if write := cmd.Flags().Lookup("write"); write == nil || !write.Changed {
 		return nil

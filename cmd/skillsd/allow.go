@@ -91,6 +91,7 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
+	// Reading is free for agents, only writing is the user's.
 	if !o.List && !o.DryRun {
 		if err := o.app.byUser("`skillsd allow`"); err != nil {
 			return err
@@ -127,6 +128,7 @@ func (a *app) installed() (install.Installed, error) {
 //
 // Errors: *exit.Error for a no, and without a terminal or --yes.
 func (o *allowOptions) decide(ctx context.Context, name string, now policy.Ask) (bool, string, error) {
+	// How often to ask is not part of the question if a flag has answered it.
 	if o.Yes || o.Ask != "" || !report.IsTerminal(o.app.in) || !report.IsTerminal(o.app.err) {
 		asked, err := o.app.confirmed(ctx, o.Yes, "Allow "+name+" to run?")
 		return asked, "", err
@@ -173,6 +175,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	if err != nil {
 		return err
 	}
+	// The digest is of the bytes that are shown below, not of what may lie there when the entry is written.
 	entry.Pin = facts.Digest
 	facts.Entry = entry.Spec()
 	verdicts, err := serve.NewJudge(o.app.serveOptions(), nil)
@@ -231,6 +234,7 @@ func (o *allowOptions) skillOf(
 		return nil, o.notServed(snapshot, entry.Skill)
 	}
 	if nested := snapshot.Nested(sk, entry.Path); nested != nil && script.Outside(entry.Path) {
+		// The nested skill's own entry is what runs see, since its files belong to it.
 		own := entry
 		own.Skill, own.Path = nested.Path, strings.TrimPrefix(sk.Path+"/"+entry.Path, nested.Path+"/")
 		return nil, exit.Errorf(exit.Failure, "skillsd allow "+serve.ShellName(own), "%s cannot run: %s",
@@ -240,6 +244,7 @@ func (o *allowOptions) skillOf(
 	if err != nil {
 		return nil, err
 	}
+	// Allowing the script would allow whatever was written into the skill after its installation.
 	if installed.Tampered(ctx, sk) {
 		return nil, exit.Errorf(exit.Failure, serve.TamperedHint, "no script of %s can be allowed: %s",
 			report.Printable(sk.Path), serve.TamperedText)
@@ -323,6 +328,7 @@ func (o *allowOptions) look(
 	if err != nil {
 		o.app.notef("skillsd: note: the imports of the script could not be checked: %s",
 			report.Printable(err.Error()))
+		// The operator must not take a failed analysis for a script without imports.
 		facts.Unread = []string{known.Path}
 	}
 	facts.Imports = found.Rows()
@@ -418,6 +424,7 @@ func (o *allowOptions) printAllowed(entry, known policy.Entry, facts *report.Scr
 		o.app.notef("skillsd: warning: every run of it is refused: %s\nskillsd: hint: %s", facts.Unreleased,
 			serve.HintUnreleased)
 	}
+	// The entry was written, but this variable of the environment hides the list of the file.
 	if o.app.isSet("allow-skill-script") {
 		o.app.notef("skillsd: warning: %s is set and replaces the configuration's list",
 			config.EnvOf("allow-skill-script"))

@@ -50,6 +50,7 @@ func (a *app) approve(ctx context.Context, args []string) error {
 	if err := a.byUser("`skillsd approve`"); err != nil {
 		return err
 	}
+	// There is no --yes: approving is a decision about what is shown, and a script shows it to no person.
 	if !report.IsTerminal(a.in) || !report.IsTerminal(a.err) {
 		return exit.Errorf(exit.Failure, "type it in a terminal",
 			"nothing is approved: confirmation needs a terminal")
@@ -68,6 +69,7 @@ func (a *app) approve(ctx context.Context, args []string) error {
 		return err
 	}
 	for line := range strings.SplitSeq(call.Text, "\n") {
+		// The text has arguments that a model wrote, and control characters could change what the user reads.
 		a.printf("%s\n", report.Printable(line))
 	}
 	a.printf("script %s, skill %s\ncalled by %s (%s), session %s\n", call.Script, call.Tree,

@@ -32,13 +32,15 @@ func (a *app) openBrowser(ctx context.Context, state, link string) (end func()) 
 		return end
 	}
 	open := exec.CommandContext(ctx, program, file.Name())
+	// The browser may stay open, so the command does not wait for it; Wait only frees the process.
 	if open.Start() == nil {
 		go func() { _ = open.Wait() }()
 	}
 	return end
 }
 
-// browser returns the program that opens a file in the user's browser, or "" if there is none or no display.
+// browser returns the program that opens a file in the user's browser, or "" without such a program or a
+// display.
 func (a *app) browser() string {
 	name := "xdg-open"
 	switch runtime.GOOS {

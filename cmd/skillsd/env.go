@@ -52,6 +52,7 @@ func newEnvCmd(a *app) *cobra.Command {
 						return err
 					}
 				}
+				// The configuration is read after the commands are made.
 				c.Sandbox = a.Cfg.Keys.Sandbox
 				return run(ctx, args)
 			})}

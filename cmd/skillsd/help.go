@@ -120,7 +120,7 @@ var earlierTopics = map[string]string{
 	"cf-harness": "harness", "library": "harness", "tools": "harness",
 }
 
-// topicText returns the text of a topic, or "" if there is none of the name.
+// topicText returns the text of a topic, or "" for an unknown name.
 func topicText(name string) string {
 	text, _ := topicFiles.ReadFile("topics/" + name + ".md")
 	return string(text)
@@ -191,6 +191,7 @@ func flagSections(cmd *cobra.Command, all bool) (sections []flagSection, left in
 		if sets[title] == nil {
 			sets[title] = pflag.NewFlagSet("", pflag.ContinueOnError)
 		}
+		// The flag belongs to the command, whose default must not change with its help.
 		shown := *flag
 		if shown.DefValue == "-1" {
 			shown.DefValue = "0" // hidden: the text of the flag describes the default
@@ -222,6 +223,7 @@ func flagSections(cmd *cobra.Command, all bool) (sections []flagSection, left in
 	own.VisitAll(func(flag *pflag.Flag) {
 		switch {
 		case !isShown(flag):
+		// Headings over a few flags would be longer than the flags.
 		case count < manyFlags:
 			add(few, flag)
 		default:
@@ -407,6 +409,8 @@ func hasIndent(paragraph string) bool {
 
 // roff escapes a text so that it contains no instructions to the formatter.
 func roff(text string) string {
+	// A line that starts with a dot or an apostrophe is an instruction of roff, and a plain - is a hyphen
+	// that cannot be copied as an option. The line feed in front makes the first line like the others.
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'").Replace("\n" + text)
 	return regexp.MustCompile(`[^\x00-\x7f]`).ReplaceAllStringFunc(text[1:], func(c string) string {
 		return fmt.Sprintf(`\[u%04X]`, []rune(c)[0])

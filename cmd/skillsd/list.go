@@ -148,6 +148,7 @@ func unreadable(reader *config.ReaderOptions, snapshot *skills.Snapshot, printed
 		return d.Code == skills.CodeUnreadableRoot && d.Severity == skills.Error
 	})
 	switch {
+	// Default directories need not exist.
 	case at < 0 || len(reader.Roots.Specs) == 0:
 		return nil
 	case printed:

@@ -90,6 +90,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	root := newRootCmd(a, args...)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
+	// Facts of the scan are saved also after a failure: they are as good for the next command.
 	a.KeepScans()
 	a.ran = cmd
 	// A result that could not be written is a failure.
@@ -123,6 +124,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	case suggests:
 		hint = "did you mean " + strings.Join(strings.Fields(suggestions), " or ") + "?; " + hint
 	}
+	// Each try of a waiting client would repeat the message in its log.
 	if a.retries && !a.started {
 		a.fault = a.WithoutSecrets(faultText(text, hint))
 		return failed.Code
@@ -230,6 +232,7 @@ func newRootCmd(a *app, line ...string) *cobra.Command {
 
 // find returns the command that words name, as the root of all commands does, and the rest of the words.
 func (a *app) find(words []string) (*cobra.Command, []string, error) {
+	// A new app keeps the flags of the running command as they are.
 	return newRootCmd(&app{Process: config.Process{Env: a.Env}}, words...).Find(words)
 }
 
@@ -285,6 +288,7 @@ func (a *app) loadConfig(cmd *cobra.Command) error {
 func (a *app) configure(cmd *cobra.Command) error {
 	err := a.Load(a.err)
 	if err != nil {
+		// A file that was read in part must not set any option.
 		a.Cfg = config.Configuration{}
 	}
 	if failed := a.setFlags(cmd); err == nil {
@@ -364,6 +368,7 @@ func (a *app) typed(ctx context.Context, prompt string) (word string, err error)
 			return "", fmt.Errorf("ask on the terminal: %w", err)
 		}
 	}
+	// An answer does not count if the question could not be written.
 	if _, err := io.WriteString(a.err, prompt); err != nil {
 		return "", fmt.Errorf("ask on the terminal: %w", err)
 	}
@@ -390,6 +395,7 @@ func (a *app) answer(ctx context.Context, q *session.Question) *session.Answer {
 	}
 	answer := &session.Answer{State: q.State, Action: "decline", Chosen: true}
 	switch yes, err := a.confirm(ctx, strings.Join(lines, "\n")+"\nRun it once?"); {
+	// An interrupted question is not a refusal by the user, who may not have read it.
 	case err != nil:
 		answer.Action = "cancel"
 	case yes:

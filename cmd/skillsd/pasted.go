@@ -105,11 +105,13 @@ func translated(words []string) (args []string) {
 				args = append(args, "--ref="+ref)
 			}
 		case option == "--agent" || option == "-a" || option == "--scope":
+			// The words after it name agents and not skills.
 			values()
 		case slices.Contains([]string{"--all", "--dry-run", "--json", "--state", "--config"}, option):
 			args = append(args, word)
 		}
 	}
+	// The other installer writes all skills as a "*".
 	if slices.Contains(names, "*") {
 		return append(args, "--all")
 	}

@@ -79,6 +79,7 @@ func (o *promptOptions) run(ctx context.Context) error {
 	if _, err := fmt.Fprint(o.app.out, text); err != nil {
 		return err
 	}
+	// Warnings are left out, because a program usually reads the output of this command.
 	missing := slices.DeleteFunc(report.Diagnostics(snapshot.Diagnostics), func(d report.Diagnostic) bool {
 		return d.Severity != skills.Error
 	})

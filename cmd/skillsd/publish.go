@@ -177,6 +177,7 @@ func (a *app) push(ctx context.Context, dir, to string, asJSON bool) error {
 		if err != nil {
 			return unpublished(dir, err)
 		}
+		// A collection names its skills, and an installer could not choose between two.
 		for _, other := range made.Skills {
 			if other.Name == artifact.Name {
 				return unpublished(dir, fmt.Errorf("%s is the name of two skills", artifact.Name))

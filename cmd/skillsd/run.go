@@ -242,6 +242,7 @@ func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, reque
 	if err != nil {
 		return fail(err)
 	}
+	// The script has run, so that its output is printed even if a signal came meanwhile.
 	return o.ended(context.WithoutCancel(ctx), ses.ID(), &request, result)
 }
 
@@ -427,6 +428,7 @@ func (o *runOptions) printStreams(ctx context.Context, id string, r *session.Run
 			w = o.app.err
 		}
 		text := io.NopCloser(strings.NewReader(mcpserver.RenderStream(s)))
+		// The cut text has the notice of the cut at its end, which is not part of what the script printed.
 		if s.Truncated {
 			last = "\n"
 		} else {

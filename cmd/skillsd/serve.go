@@ -24,6 +24,7 @@ import (
 
 func newServeCmd(a *app) *cobra.Command {
 	opts := a.serveOptions()
+	// On a terminal Read must stay the method of the file, by which terminals are recognized.
 	if !report.IsTerminal(a.in) {
 		opts.In = &startReader{a.in, &a.started}
 	}
@@ -63,6 +64,7 @@ func newServeCmd(a *app) *cobra.Command {
 // serveAgain returns the options of this server's command line with the current configuration. The command
 // line always takes precedence.
 func (a *app) serveAgain() (*serve.Options, error) {
+	// A new app reads the configuration without effect on the running server, which may keep its own.
 	again := &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard,
 		Process: config.Process{Env: a.Env}}
 	root := newRootCmd(again, "serve")
@@ -117,6 +119,7 @@ func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string,
 	switch {
 	case cmd.Name() != "serve", cmd.Parent() != cmd.Root(), given("http"), given("unix"):
 		return // stdin is not a client
+	// After its first read the server has answered for itself, and a person has seen the error.
 	case a.started, report.IsTerminal(a.in):
 		return
 	}
@@ -125,6 +128,8 @@ func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string,
 	fault.Start = func(ctx context.Context, in io.Reader, out io.Writer) string {
 		again := &app{in: in, out: out, err: a.err, retries: true,
 			Process: config.Process{Env: a.Env, Environ: a.Environ}}
+		// The whole command line is run again, so that a repaired configuration serves the waiting client
+		// without a restart.
 		again.main(ctx, args)
 		return again.fault
 	}
@@ -236,6 +241,7 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 			State: source.State, AskLife: session.AskLife, Codes: codes, User: userName(),
 			Printed: func(ctx context.Context, words ...string) ([]byte, error) {
 				if words[0] == "doctor" {
+					// The running server has these addresses, which doctor would find taken.
 					words = append(words, "--http=", "--unix=", "--metrics=")
 				}
 				return a.printed(ctx, append(words, a.knownTo(words, given)...)...)

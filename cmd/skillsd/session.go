@@ -199,6 +199,7 @@ func newSessionKeygenCmd(a *app) *cobra.Command {
 		RunE: runE(func(_ context.Context, args []string) error {
 			private, public, err := note.GenerateKey(rand.Reader, name)
 			if err == nil {
+				// A key with a bad name is generated without an error, and refused only where it is read.
 				_, err = note.NewSigner(private)
 			}
 			if err != nil {
@@ -291,6 +292,7 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 		switch {
 		case errors.Is(c.Err, provenance.ErrHeld):
 			a.printf("kept %s: %v\n", c.ID, c.Err)
+		// Each such session has the same cause, so one error names their number.
 		case errors.Is(c.Err, provenance.ErrRegistered):
 			registered++
 		case c.Err != nil:

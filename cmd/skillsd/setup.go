@@ -256,6 +256,7 @@ func (o *setupOptions) permit(ctx context.Context, setup *clients.Setup) error {
 		return nil
 	}
 	isTerminal := report.IsTerminal(o.app.in) && report.IsTerminal(o.app.err)
+	// The file of a project is shared, so that a user must not decide for the others.
 	if !o.Permit && !o.Settled && o.Project == "" && isTerminal &&
 		o.app.agentShell() == "" && !setup.PermitsTools(ctx) {
 		yes, err := o.app.confirm(ctx, o.client.Title+
@@ -315,10 +316,13 @@ func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
 	e.Command, e.Args = command[0], append(command[1:], words...)
 	for _, arg := range e.CommandLine() {
 		if strings.ToValidUTF8(arg, "") != arg || strings.ContainsAny(arg, "\x00\r\n") {
+			// Files of clients are JSON or TOML, in which another byte would change the path without a word.
 			return nil, exit.Usagef("leave out the line break or the byte that is not text",
 				"%q cannot be in the client's file", arg)
 		}
 		for _, begin := range o.client.Expands {
+			// The client would start the server with the value of a variable in the place of these
+			// characters.
 			if strings.Contains(arg, begin) {
 				return nil, exit.Usagef("use a path without "+begin,
 					"%s would put a variable into %q", o.client.Title, arg)
@@ -347,6 +351,7 @@ func (o *setupOptions) remote(e *clients.Entry, args []string) error {
 		return exit.Usagef("write it out", "--http: the URL holds a variable")
 	}
 	if at.Path == "" {
+		// It is the default of --http-path.
 		at.Path = "/mcp"
 	}
 	isName := regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`).MatchString
@@ -436,6 +441,7 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 	if flags.NArg() > 0 {
 		return nil, wrong(fmt.Errorf("unexpected %q", flags.Arg(0)))
 	}
+	// A wrong entry would otherwise be found at the start of the client, where few users see it.
 	if _, err := serve.Allowlist(); err != nil {
 		return nil, wrong(err)
 	}
@@ -502,6 +508,7 @@ func (o *setupOptions) keepFlags(old, now []string) []string {
 	changes := len(kept)+len(given) != len(had) ||
 		slices.ContainsFunc(given, func(f serveFlag) bool { return !slices.Contains(had, f) })
 	if !changes {
+		// The order of the flags stays, so that the client's file does not change at all.
 		return old
 	}
 	args, line := slices.Clone(now), []string{}

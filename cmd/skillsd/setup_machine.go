@@ -124,6 +124,7 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 	defer unlock()
 	var failed error
 	if adopts {
+		// Skills move before a client is connected, so that no client has them twice.
 		failed = s.adopt(ctx)
 	}
 	connected := 0
@@ -137,6 +138,7 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 		if wrong, ok := errors.AsType[*exit.Error](err); ok && wrong.Hint != "" {
 			s.app.say("hint", wrong.Hint)
 		}
+		// One client that fails does not keep the others from being connected.
 		failed = errors.Join(failed, err)
 	}
 	if connected > 0 || len(chosen) == 0 {
@@ -369,6 +371,7 @@ func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
 			waiting = append(waiting, e.Name)
 		}
 	}
+	// A skill in quarantine would be in use nowhere: its client had loaded it before.
 	if len(waiting) > 0 {
 		err = errors.Join(err, a.carryOut(ctx, planned{
 			quiet:   true,
@@ -526,6 +529,7 @@ func (s *machineSetup) undo(ctx context.Context) error {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", client.Title, err))
 			continue
 		}
+		// The record loses only what was undone, so that undo can be repeated after a failure.
 		at := slices.Index(s.record.Clients, connection)
 		s.record.Clients = slices.Delete(s.record.Clients, at, at+1)
 	}

@@ -104,7 +104,7 @@ func (o *undoOptions) run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	// Another user with write access there could make a list of changes and a record that has it.
+	// Another user with write access there could make a list of changes and a record with its digest.
 	if err := o.app.CheckDirs(); err != nil {
 		return err
 	}
@@ -140,6 +140,7 @@ func undoables(ctx context.Context, records originalsReader) (runs []*undoable, 
 	}
 	undone, complete := map[digest.Digest]time.Time{}, map[digest.Digest]bool{}
 	for _, s := range sessions {
+		// A record that was changed may name files that no run changed.
 		if s.State == provenance.StateDamaged {
 			continue
 		}
@@ -148,6 +149,7 @@ func undoables(ctx context.Context, records originalsReader) (runs []*undoable, 
 			return nil, err
 		}
 		runs = append(runs, changedBy(ctx, records, s.ID, lists)...)
+		// Only undo itself writes such events, so that other sessions need not be read.
 		if !strings.HasPrefix(s.Client, undoClient) {
 			continue
 		}
@@ -271,6 +273,7 @@ func (o *undoOptions) undo(ctx context.Context, records originalsReader, run *un
 		return err
 	}
 	defer dir.Close()
+	// The first pass writes nothing: what is shown is computed as what is done.
 	work := &staged.Undo{Dir: dir, Changes: run.list.Changes, Force: o.Force, DryRun: true, Timeout: undoTime,
 		Open: func(d string) (io.ReadCloser, error) {
 			return records.Original(ctx, run.session, digest.Digest(d))
@@ -301,6 +304,7 @@ func (o *undoOptions) undo(ctx context.Context, records originalsReader, run *un
 	}
 	work.DryRun = false
 	done, failed := work.Run(ctx)
+	// What was undone before a failure or a signal is recorded too.
 	err = errors.Join(failed, record.end(context.WithoutCancel(ctx), run, done, o.Force))
 	if err != nil {
 		return err
@@ -333,6 +337,7 @@ func openWorkspace(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fail(err)
 	}
+	// A link that came later could lead the old files into another directory.
 	if real != path {
 		return nil, fail(fmt.Errorf("%s leads to %s now", path, real))
 	}

@@ -91,6 +91,7 @@ func argsError(cmd *cobra.Command, args []string, check cobra.PositionalArgs) er
 	}
 	path := cmd.CommandPath()
 	hint := fmt.Sprintf("usage: %s; see `%s --help`", usageLine(cmd), path)
+	// The longest beginning that the check accepts shows which argument is too many.
 	for n := len(args) - 1; n >= 0; n-- {
 		if check(cmd, args[:n]) != nil {
 			continue
@@ -224,6 +225,7 @@ func (a *app) flagError(cmd *cobra.Command, err error) error {
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) { own = append(own, flag.Name) })
 	hint := meant(name, "--", own)
 	if hint == "" || !cmd.HasParent() {
+		// The running root may have one command only, see newRootCmd.
 		for _, other := range newRootCmd(&app{Process: config.Process{Env: a.Env}}).Commands() {
 			if other.IsAvailableCommand() && other.LocalFlags().Lookup(name) != nil {
 				others = append(others, "`"+other.CommandPath()+"`")

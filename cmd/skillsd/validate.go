@@ -160,6 +160,7 @@ func (o *validateOptions) find(ctx context.Context, given []string) ([]verdict, 
 			continue
 		}
 		if len(given) == 0 {
+			// Directories on the command line are checked by their bytes: an author has just changed them.
 			options.Cache = o.Roots.Cache(&o.app.Process, []skills.Root{root})
 		}
 		snapshot, err := config.Scan(ctx, &o.app.Process, []skills.Root{root}, options)
@@ -177,6 +178,7 @@ func (o *validateOptions) find(ctx context.Context, given []string) ([]verdict, 
 	}
 	slices.SortStableFunc(found, func(a, b verdict) int { return strings.Compare(a.Dir, b.Dir) })
 	same := func(a, b verdict) bool { return a.Dir == b.Dir && !a.isDir && !b.isDir }
+	// A directory may be given twice, or be below another one.
 	return slices.CompactFunc(found, same), nil
 }
 

@@ -4,9 +4,9 @@
 // the layers of an image follow the same rules; a difference is a field of [Rules] with its reason.
 //
 // An archive that breaks a rule is refused as a whole with an [*Error]: an archive that was forged in one
-// place is trusted in none. [Zip] collects all problems of the directory, which it reads before any file.
-// A tar archive has no directory, so its first problem ends the reading, and the caller removes the files
-// that were written before it.
+// place is trusted in none. [Zip] collects all problems of the directory, which it reads before any file. A
+// tar archive has no directory, so its first problem ends the reading, and the caller removes the files that
+// the archive had before it.
 //
 // # Rules of names
 //

@@ -76,6 +76,8 @@ func readDirectory(r io.ReaderAt, size int64, found *Error) ([]record, error) {
 		found.add("", "is a ZIP64 archive")
 	case le.Uint32(end[4:]) != 0 || le.Uint16(end[8:]) != le.Uint16(end[10:]):
 		found.add("", "is one of several volumes")
+	// Bytes before or between the parts are where another archive could hide, which other programs would
+	// read.
 	case offset+length != start:
 		found.add("", "has bytes that belong to no part, or too few")
 	case count > maxEntries:
@@ -150,6 +152,7 @@ func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *Error) (span, e
 	}
 	length := int64(le.Uint16(header[26:])) + int64(le.Uint16(header[28:]))
 	at.end += uint64(length)
+	// The first comparison keeps the sum from overflowing.
 	if f.CompressedSize64 > maxArchive || at.end+f.CompressedSize64 > rec.limit {
 		found.add(f.Name, "lies outside of the archive")
 		return at, nil
@@ -163,15 +166,18 @@ func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *Error) (span, e
 	switch flags := le.Uint16(header[6:]); {
 	case !bytes.Equal(name, []byte(f.Name)), differentName(extra, f.Name):
 		found.add(f.Name, "has another name before its data")
+	// Programs that read a stream see only the header before the data, programs with a directory only the
+	// record.
 	case le.Uint16(header[8:]) != f.Method, (flags^f.Flags)&comparedFlags != 0:
 		found.add(f.Name, "has another method or other flags before its data")
+	// With a descriptor the sizes follow the data, and the header may have zeros.
 	case flags&flagDescriptor == 0 && !sameSizes(header, f):
 		found.add(f.Name, "has other sizes or another checksum before its data")
 	}
 	return at, nil
 }
 
-// sameSizes compares checksum and sizes; a size of 4 GiB less one byte stands for a size in an extra field.
+// sameSizes compares checksum and sizes; a size of 4 GiB less one byte refers to a size in an extra field.
 func sameSizes(header []byte, f *zip.File) bool {
 	same := func(short uint32, size uint64) bool { return short == maxSize32 || uint64(short) == size }
 	return le.Uint32(header[14:]) == f.CRC32 &&

@@ -125,6 +125,7 @@ func (x *Extraction) put(e *Entry, content io.Reader) (string, error) {
 	if e.Executable() {
 		mode = 0o755
 	}
+	// O_EXCL refuses a second file of one name on a file system that takes two names for the same.
 	file, err := x.into.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return "", err
@@ -138,6 +139,7 @@ func (x *Extraction) put(e *Entry, content io.Reader) (string, error) {
 
 // Finish moves the files of all layers to their places and makes directories and links.
 func (x *Extraction) Finish() error {
+	// Finish removes the directory, and with it files of the archive.
 	if x.image.Top.Children[Work] != nil {
 		return badTar(Work, "has the name of a directory of the extraction")
 	}

@@ -144,6 +144,7 @@ func (i *Image[C]) entry(layer *Node[C], e *Entry, content io.Reader) (err error
 // linked returns a copy of the file that a hard link leads to, in its layer or in the layers below.
 func (i *Image[C]) linked(layer *Node[C], e *Entry) (*Node[C], error) {
 	to := strings.TrimSuffix(strings.TrimPrefix(e.Target, "./"), "/")
+	// The target is looked up in the merged tree only, so that it names no file of this machine.
 	if CheckSystemName(to) != nil {
 		return nil, badTar(e.Raw, "is a hard link that leads out of it")
 	}
@@ -177,6 +178,8 @@ func (i *Image[C]) merge(lower, upper *Node[C], at string) (*Node[C], error) {
 	} else if !upper.implied {
 		lower.Mode = upper.Mode
 	}
+	// Whiteouts hide names of the layers below only, wherever they are in the archive, so they come before
+	// the new files (OCI image specification, layer.md).
 	for name := range upper.removed {
 		delete(lower.Children, name)
 	}

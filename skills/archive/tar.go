@@ -90,6 +90,7 @@ var (
 func read(r io.Reader, size int64, rules *Rules, each func(*Entry, io.Reader) error) (int64, error) {
 	in := bufio.NewReader(r)
 	var plain io.Reader = in
+	// An error of Peek is found again by the first read.
 	switch mark, _ := in.Peek(4); {
 	case bytes.HasPrefix(mark, []byte{0x1f, 0x8b}):
 		packed := gzips.Get().(*gzip.Reader)
@@ -98,11 +99,13 @@ func read(r io.Reader, size int64, rules *Rules, each func(*Entry, io.Reader) er
 			return 0, readError(err)
 		}
 		plain = packed
+	// Read as tar, it would be reported as a damaged archive, without the way out.
 	case bytes.Equal(mark, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		return 0, badTar("", "is compressed by zstd, which is not read: write it with gzip")
 	}
 	most := min(rules.Total, max(rules.Free, size*maxRatio))
 	t := &tarReader{rules: rules, names: names{}, most: most, left: most, each: each}
+	// The stream is limited as well as the files: headers and padding can unpack to much more.
 	stream := &meter{r: plain, left: most}
 	tail := &zeros{r: stream}
 	err := t.entries(tar.NewReader(tail))
@@ -214,6 +217,7 @@ func (t *tarReader) entries(in *tar.Reader) error {
 		}
 		content := &faulty{r: in}
 		err = t.each(entry, content)
+		// A damaged archive is the cause of any error that each returned for it.
 		if content.err != nil {
 			return readError(content.err)
 		}
@@ -247,6 +251,7 @@ func (t *tarReader) check(h *tar.Header) (*Entry, error) {
 		return nil, badTar(h.Name, "is refused: %v", err)
 	}
 	kind, known := kinds[h.Typeflag]
+	// Some programs make a directory of a file whose name ends in a slash.
 	if !known || slash && kind != Dir {
 		return t.leave(h, name, "is of an unknown kind: it is neither a regular file nor a directory")
 	}

@@ -43,6 +43,7 @@ func readZip(r io.ReaderAt, size int64, links bool) (*zip.Reader, error) {
 		return nil, err
 	}
 	reader, err := zip.NewReader(r, size)
+	// Names are checked below, with all problems at once; the library would stop here for the first.
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
 		found.add("", "cannot be read: %v", err)
 		return nil, found.failure()
@@ -60,6 +61,7 @@ func readZip(r io.ReaderAt, size int64, links bool) (*zip.Reader, error) {
 			continue
 		}
 		checkEntry(f, known, links, &found)
+		// The minimum keeps the sum from overflowing.
 		total += min(f.UncompressedSize64, maxZip+1)
 		if total > maxZip {
 			found.addLarge(f.Name, "is past the %d bytes that all files together may have", int64(maxZip))

@@ -26,7 +26,7 @@ const (
 	// minDescription is the minimum length of a truncated description, in characters.
 	minDescription = 16
 	// gist is the length that every description keeps before any is complete: about a sentence, enough to
-	// tell for which tasks a skill is.
+	// recognize the tasks of a skill.
 	gist = 100
 	// longest is the maximum length of a description if not all fit, as in the specification, so that a
 	// description of many pages cannot displace the others.
@@ -105,6 +105,7 @@ func Render(all []*skills.Skill, opts Options) string {
 	}
 	c.rank()
 	if !c.fits(0, c.room(0)) {
+		// Pinned skills were chosen by the operator, so even a long name of theirs is kept.
 		others := slices.DeleteFunc(c.entries[c.pinned:], func(e entry) bool { return e.isLong() })
 		c.left = len(c.entries) - c.pinned - len(others)
 		c.entries = c.entries[:c.pinned+len(others)]
@@ -120,6 +121,7 @@ func Render(all []*skills.Skill, opts Options) string {
 	}
 	// Not all names fit: pinned skills first, then as many names as fit, then the number of the rest.
 	total := c.left + len(c.entries)
+	// The tail with the largest number is the longest, so the one that is written fits.
 	room = c.room(width(opts.tail(total)))
 	if room < 0 {
 		return ""

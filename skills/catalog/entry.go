@@ -97,6 +97,7 @@ func (e *entry) prepare(at int) {
 	if e.opts.Format == FormatXML {
 		clean = lines
 	}
+	// The raw text is cut first: a description may have the size of a SKILL.md.
 	e.description = clean(e.raw[:min(len(e.raw), maxDescription)])
 	if len(e.raw) > maxDescription {
 		e.description = shorten(e.description, width(e.description))
@@ -208,6 +209,7 @@ func keep(text string, most int) string {
 func quoteName(path string) string {
 	switch {
 	case strings.ContainsFunc(path, blank):
+		// Invisible letters must be seen as escapes, so that no path looks like another one.
 		return strconv.QuoteToASCII(path)
 	case strings.ContainsFunc(path, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && (r > '9' || r < '-') &&

@@ -107,6 +107,7 @@ func (c *LoadCounter) Flush() {
 }
 
 func appendTo(file, lines string) error {
+	// Several servers share the file; the kernel keeps the lines of one write to an O_APPEND file together.
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY|fsys.NoFollow|fsys.NonBlock, 0o600)
 	if err != nil {
 		return err

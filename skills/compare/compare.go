@@ -74,9 +74,11 @@ func Versions(ctx context.Context, was, is Content) (*Facts, error) {
 		Scripts:    missing(was.scripts(), is.scripts()),
 		Unsearched: is.Index != nil && !is.Index.Searched(),
 	}
+	// All hosts of a first version are new, so that the list would only repeat its texts.
 	if was.Skill == nil || is.Skill == nil {
 		return facts, ctx.Err()
 	}
+	// An incomplete earlier list makes known hosts look new, which is the safe side.
 	before, _ := was.hosts(ctx)
 	after, whole := is.hosts(ctx)
 	facts.Hosts = missing(before, after)
@@ -115,7 +117,8 @@ func (c Content) scripts() (paths []string) {
 	return paths
 }
 
-// loaded lists extensions of programs that others load, beside the extensions of programs that are started.
+// loaded lists extensions of programs that others load, in addition to the extensions of programs that are
+// started.
 var loaded = []string{".fish", ".cts", ".jsx", ".psm1", ".awk", ".jq", ".tcl", ".so",
 	".dll", ".dylib", ".node", ".wasm", ".jar", ".pyc", ".pyd"}
 
@@ -146,6 +149,7 @@ func (c Content) hosts(ctx context.Context) (hosts []string, whole bool) {
 	read := func(name string) {
 		content, err := c.Skill.Read(ctx, name, min(maxFile, left))
 		if err != nil {
+			// A text that is too large or that changed is unknown, and must not count as one without hosts.
 			whole = false
 			return
 		}

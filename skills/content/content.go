@@ -45,6 +45,7 @@ func Open(dir string, below ...string) (*os.Root, error) {
 		if err := root.MkdirAll(name, 0o700); err != nil {
 			return nil, errors.Join(err, root.Close())
 		}
+		// The directory may have been made by hand or by a program with another umask.
 		if err := root.Chmod(name, 0o700); err != nil {
 			return nil, errors.Join(err, root.Close())
 		}
@@ -133,6 +134,7 @@ func (d Dir) Handle(name string, was fs.FileInfo) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(err, handle.Close())
 	}
+	// The handle is compared, not the path: what is mounted later is this directory, whatever has its name.
 	if !os.SameFile(now, was) {
 		return nil, errors.Join(&DamageError{"its directory was replaced"}, handle.Close())
 	}
@@ -143,6 +145,7 @@ func (d Dir) Handle(name string, was fs.FileInfo) (*os.File, error) {
 func RemoveAll(root *os.Root, name string) error {
 	err := fs.WalkDir(root.FS(), name, func(at string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
+			// A directory without write permission keeps its entries from being removed.
 			err = root.Chmod(at, 0o700)
 		}
 		if errors.Is(err, fs.ErrNotExist) {

@@ -72,6 +72,7 @@ func fill(
 	if err != nil {
 		return "", 0, err
 	}
+	// The mode is set last, so that the file is readable for others only once it is complete.
 	return digest.NewDigest(digest.SHA256, hash), int64(n) + rest, file.Chmod(chosen)
 }
 
@@ -115,11 +116,12 @@ func Inspect(root *os.Root, name string) (*Found, error) {
 		return nil, err
 	}
 	hash := sha256.New()
-	// One byte more than the size detects a file that has grown.
+	// One byte more than the size shows that the file grew.
 	size, err := io.Copy(hash, io.LimitReader(file, info.Size()+1))
 	if err != nil {
 		return nil, err
 	}
+	// Another file may have taken the name between Lstat and open.
 	if size != info.Size() || !os.SameFile(info, opened) {
 		return nil, &DamageError{"it changed while it was read"}
 	}

@@ -96,6 +96,8 @@ func Parse(data []byte) (*Document, error) {
 	default:
 		whole, err := parseBlock(p.block, p.line, &notes)
 		if err != nil {
+			// The reference ends the block at the first ---, even within a value. A skill that it accepts
+			// must load.
 			whole = asReference(data, &notes)
 			if whole == nil {
 				return nil, err
@@ -106,6 +108,7 @@ func Parse(data []byte) (*Document, error) {
 	if doc.Fields.Description == "" {
 		doc.Fields.Description = firstParagraph(doc.Body)
 		if doc.Fields.Description == "" {
+			// The missing line is the cause here, and more helpful to the author than a missing description.
 			if p.open {
 				return nil, &Error{Kind: Syntax, Line: 1, Reason: "the frontmatter has no closing line ---"}
 			}
@@ -116,6 +119,7 @@ func Parse(data []byte) (*Document, error) {
 	}
 	doc.Repairs = notes.repairs
 	if p.fault != "" {
+		// The reference reads another block than this one, so its verdict cannot come from these fields.
 		notes.plain = nil
 	}
 	doc.StrictName = strictName(data, p.block, &notes)
@@ -131,6 +135,7 @@ func notText(data []byte) (line int, reason string) {
 	if !utf8.Valid(data) {
 		at = 0
 		c, size := utf8.DecodeRune(data)
+		// A valid U+FFFD in the text is decoded to RuneError too, but with three bytes.
 		for c != utf8.RuneError || size > 1 {
 			at += size
 			c, size = utf8.DecodeRune(data[at:])
@@ -175,6 +180,7 @@ func (n *notes) repaired(line int, reason string) {
 	case len(n.repairs) == maxRepairs:
 		return
 	case len(n.repairs) == maxRepairs-1:
+		// The last repair names that there are more, so that a list that was cut does not look complete.
 		reason = "there are more repairs than are listed"
 	}
 	n.repairs = append(n.repairs, Repair{Line: line, Reason: reason})
@@ -202,6 +208,7 @@ func split(data []byte) parts {
 	}
 	first, rest, _ := bytes.Cut(data[start:], []byte("\n"))
 	if above := aside(data[start:]); above > 0 {
+		// Only a complete block below is frontmatter: a heading and a thematic break begin ordinary Markdown.
 		below := split(data[start+above:])
 		if !below.fenced || below.open {
 			return parts{body: start}
@@ -225,6 +232,8 @@ func split(data []byte) parts {
 		line, after, _ := bytes.Cut(rest, []byte("\n"))
 		if bytes.HasPrefix(line, []byte("---")) {
 			whole.block, whole.body = data[begin:offset], min(offset+len(line)+1, len(data))
+			// Two thematic breaks around prose would otherwise hide the text between them from the
+			// instructions.
 			if isProse(whole.block) {
 				return parts{body: start}
 			}
@@ -234,6 +243,7 @@ func split(data []byte) parts {
 			whole.faultLine += 2
 			whole.fault = "the line that closes the frontmatter has more than ---"
 			if len(bytes.Trim(line, "- \t\r")) > 0 {
+				// Text after the hyphens belongs to the instructions, so that none of it is lost.
 				whole.body = offset + 3
 			}
 			return whole
@@ -247,6 +257,7 @@ func split(data []byte) parts {
 	whole.open = true
 	whole.block, whole.body = data[begin:begin+size], begin+size
 	whole.faultLine = 2 + bytes.Count(whole.block, []byte("\n"))
+	// It loads all the same: without its fields a skill would lose what narrows it, such as allowed-tools.
 	whole.fault = "the frontmatter has no closing line ---; it ends above this line"
 	return whole
 }
@@ -258,6 +269,7 @@ const maxAside = 4 << 10
 // text.
 func aside(data []byte) (size int) {
 	comment := false
+	// The limit keeps a large file without frontmatter from being searched to its end.
 	for line := range bytes.Lines(data[:min(len(data), maxAside)]) {
 		text := bytes.TrimSpace(line)
 		switch {
@@ -284,6 +296,7 @@ func isProse(block []byte) bool {
 			continue
 		}
 		key := bytes.IndexByte(text, ':') >= 0
+		// A block that begins like a list or a quoted key is meant as YAML, and its errors must be reported.
 		if key || !written && bytes.IndexByte([]byte("-[{?<\"'&!|>"), text[0]) >= 0 {
 			return false
 		}
@@ -296,6 +309,7 @@ func isProse(block []byte) bool {
 // line that is not indented, a key or a list entry. Text without a key is not frontmatter.
 func unclosed(data []byte) (size int, ok bool) {
 	for line := range bytes.Lines(data) {
+		// A line of megabytes is not matched with an expression.
 		text := strings.TrimRight(string(line[:min(len(line), 4*MaxDescription)]), "\r\n")
 		key := entryLine().MatchString(text)
 		indented := strings.HasPrefix(text, " ") || strings.HasPrefix(text, "\t")

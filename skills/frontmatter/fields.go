@@ -73,6 +73,7 @@ func (f *Fields) Plain() json.RawMessage {
 		switch raw[0] {
 		case '"', 't', 'f':
 		case '[':
+			// Decoded into strings, a null would become an empty text that the author never wrote.
 			if json.Unmarshal(raw, &texts) != nil || slices.Contains(decodeList(raw), nil) {
 				continue
 			}
@@ -138,6 +139,7 @@ func newFields(whole *value) Fields {
 	f.Author, f.Version = metadata.text("author"), metadata.text("version")
 	f.Tags = metadata.member("tags").words(strings.Fields)
 	f.Requires.read(whole.member("requires"))
+	// A text or list in metadata lists commands by convention; elsewhere it may name anything.
 	if v := metadata.member("requires"); v != nil && v.kind != mapping {
 		f.Requires.Commands = append(f.Requires.Commands, v.words(strings.Fields)...)
 	} else {

@@ -70,6 +70,7 @@ func (l *layout) end(from position) position {
 		for ; at.offset < len(line); at.offset++ {
 			c := line[at.offset]
 			switch {
+			// The next character is part of an escape, or of the doubled quote of single-quoted text.
 			case quote == '"' && c == '\\',
 				quote == '\'' && c == '\'' && strings.HasPrefix(line[at.offset+1:], "'"):
 				at.offset++
@@ -77,6 +78,7 @@ func (l *layout) end(from position) position {
 				if c == quote {
 					quote, last = 0, c
 				}
+			// A quote in a comment opens nothing.
 			case c == '#' && at.offset > 0 && line[at.offset-1] == ' ':
 				at.offset = len(line)
 			// Within a plain word a quote is an ordinary character.
@@ -109,6 +111,7 @@ func (l *layout) unindented(node *yaml.Node, within int) int {
 		line := l.lines[at]
 		in := indent(line)
 		switch {
+		// Blank lines need no indentation.
 		case in == len(line):
 		case !flow && (in <= within || line[in] == '\t'):
 			return at + 1
@@ -137,6 +140,7 @@ func (l *layout) strayTab(scalars []located, separates func(line string, at int)
 			next := sort.Search(len(scalars), func(i int) bool { return here.before(scalars[i].at) })
 			if next > 0 {
 				scalar := scalars[next-1]
+				// In a block text tabs are ordinary characters.
 				if scalar.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 && scalar.at.line < n {
 					break
 				}
@@ -149,6 +153,7 @@ func (l *layout) strayTab(scalars []located, separates func(line string, at int)
 				}
 			}
 			from := 0
+			// A " #" within the quoted text does not begin a comment.
 			if quoted.line == n {
 				from = quoted.offset
 			}
@@ -215,6 +220,7 @@ func (w *walker) check(node *yaml.Node, within int) {
 	}
 	if comment := node.LineComment; comment != "" {
 		line := w.layout.lines[w.layout.start(node).line]
+		// The library takes key: "a"#b for a comment; YAML 1.2 (6.6) wants white space before it.
 		if at := strings.LastIndex(line, comment); at > 0 && line[at-1] != ' ' && line[at-1] != '\t' {
 			w.repaired(node, "a comment needs a space before it")
 		}

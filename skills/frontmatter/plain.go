@@ -66,6 +66,7 @@ func (p *plainParser) mapping(v *value, nests bool) bool {
 			}
 			p.next()
 		} else if p.next() && p.indent >= indent && (p.indent > indent || isItem(p.line)) {
+			// A list may be as deep as its key, other nested values must be deeper.
 			if !nests || !p.nested(&item) {
 				return false
 			}
@@ -102,6 +103,8 @@ func (p *plainParser) nested(v *value) bool {
 			return !p.failed
 		}
 		if p.indent != indent || !isItem(p.line) {
+			// A line at the depth of the list that is not an item is the next key only where the list is as
+			// deep as its key.
 			return p.indent < indent || p.indent == indent && indent == 0
 		}
 	}
@@ -144,6 +147,7 @@ func plainScalar(s string) (value, bool) {
 	if !letter && first != '(' && first != '/' && first != '_' && first != '.' && first < utf8.RuneSelf {
 		return value{}, false
 	}
+	// These begin a mapping or a comment in YAML, so the careful parser decides.
 	if s[len(s)-1] == ':' || strings.Contains(s, ": ") || strings.Contains(s, " #") {
 		return value{}, false
 	}

@@ -93,6 +93,7 @@ func (e *faulty) value() string {
 // broken reports whether an entry is invalid YAML, rather than valid YAML that is not accepted.
 func (e *faulty) broken() bool {
 	_, _, err := parseNodes(strings.Join(e.lines, "\n") + "\n")
+	// Anchors, tags and depth are refused on purpose; to drop such a field would be to accept it.
 	refused := strings.ContainsAny(e.rest, "&*!") ||
 		err != nil && (strings.Contains(err.Error(), "anchor") || strings.Contains(err.Error(), "depth"))
 	return err != nil && !refused
@@ -117,6 +118,7 @@ func (p *repairer) mapping(lines []string, at int) (*value, bool) {
 			return nil, false
 		}
 		p.entries++
+		// Below the top the names of text fields may mean anything.
 		loose := p.depth == 1 && slices.Contains(textFields, match[1])
 		end := i + 1
 		for end < len(lines) && continues(lines[end], loose) {
@@ -141,6 +143,7 @@ func (p *repairer) mapping(lines []string, at int) (*value, bool) {
 			i = end
 			continue
 		}
+		// Parsers differ about which of two equal keys they keep.
 		if first, twice := seen[e.key]; twice {
 			p.notes.repaired(e.line, fmt.Sprintf("duplicate key: the one at line %d is used", first))
 		} else {
@@ -207,6 +210,7 @@ func (p *repairer) below(e faulty, loose bool) (*value, bool) {
 			least = in
 		}
 	}
+	// A line without indentation below a key that cannot be text belongs to nothing.
 	if least <= 0 {
 		return nil, false
 	}
@@ -232,6 +236,7 @@ func rawText(e faulty, loose bool) (string, bool) {
 	default:
 		loose = true
 	}
+	// Without a letter the value is punctuation, of which no meaning can be guessed.
 	if !loose || !strings.ContainsFunc(raw, unicode.IsLetter) {
 		return "", false
 	}
@@ -239,6 +244,7 @@ func rawText(e faulty, loose bool) (string, bool) {
 	if q := raw[0]; (q == '"' || q == '\'') && len(raw) > 1 && raw[len(raw)-1] == q {
 		raw = raw[1 : len(raw)-1]
 	}
+	// Authors write text in the line of the indicator: "description: > Reads PDFs".
 	if head, rest, ok := strings.Cut(raw, " "); ok && blockHead().MatchString(head) {
 		raw = rest
 	}

@@ -43,6 +43,8 @@ func (f strictFields) check(dirName string) []Violation {
 	first := 0
 	for _, field := range f {
 		if !slices.Contains(strictKeys, field.key) {
+			// The reference names all unknown fields in one message, without a line; the first one leads the
+			// author there.
 			if first == 0 {
 				first = field.line
 			}
@@ -50,6 +52,7 @@ func (f strictFields) check(dirName string) []Violation {
 		}
 	}
 	if len(unexpected) > 0 {
+		// The reference sorts them, and messages are compared with its.
 		slices.Sort(unexpected)
 		report("V8", first, "remove them or move them into metadata",
 			"Unexpected fields in frontmatter: %s. Only [%s] are allowed.",
@@ -101,6 +104,7 @@ func checkName(field strictField, dirName string,
 		report("V10", field.line, "shorten the name, and the name of the directory",
 			"Skill name '%s' exceeds %d character limit (%d chars)", Shown(name), MaxName, size)
 	}
+	// Like Python's name != name.lower(), this accepts letters without case.
 	if strings.ToLower(name) != name {
 		report("V11", field.line, "write it in lower case",
 			"Skill name '%s' must be lowercase", Shown(name))

@@ -39,6 +39,7 @@ func (v Violation) String() string { return v.Rule + ": " + v.Message }
 //
 // Like the reference, Validate does not limit the size of a file: time and memory are proportional to it.
 func Validate(dirName, fileName string, data []byte) []Violation {
+	// Other spellings load here, but the reference does not find them.
 	if fileName != "SKILL.md" && fileName != "skill.md" {
 		return MissingFile()
 	}
@@ -71,6 +72,7 @@ func strictBlock(data []byte) (string, *Violation) {
 		return "", &Violation{Rule: "V4", Line: 1, Message: "SKILL.md must start with YAML frontmatter (---)",
 			Fix: "make --- the first line, without a byte order mark, blank or empty line before it"}
 	}
+	// The reference splits the text at "---" wherever it is, even within a line.
 	inner, _, closed := bytes.Cut(inner, []byte("---"))
 	if !closed {
 		return "", &Violation{Rule: "V5", Line: 1,
@@ -78,14 +80,15 @@ func strictBlock(data []byte) (string, *Violation) {
 			Fix:     "put a line --- below the last field"}
 	}
 	block := string(inner)
+	// Python opens the file in text mode, which translates all line ends.
 	if strings.Contains(block, "\r") {
 		block = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(block)
 	}
 	return block, nil
 }
 
-// strictName returns the name of the directory in which a skill is valid, or "" if there is none. It uses the
-// fields of parsePlain, unless the reference ends the block at another place.
+// strictName returns the name of the directory in which a skill is valid, or "" if it is valid in none. It
+// uses the fields of parsePlain, unless the reference ends the block at another place.
 func strictName(data, block []byte, notes *notes) string {
 	var fields strictFields
 	if notes.plain != nil && bytes.HasPrefix(data, []byte("---\n")) && !bytes.Contains(block, []byte("---")) {

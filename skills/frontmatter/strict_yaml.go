@@ -17,6 +17,7 @@ func (r *reading) fields(root *yaml.Node) strictFields {
 	fields := make(strictFields, 0, len(root.Content)/2)
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, item := root.Content[i], root.Content[i+1]
+		// The reference drops a merge key with its value.
 		if isMerge(key) {
 			continue
 		}
@@ -51,6 +52,7 @@ func strictRoot(block string) (*yaml.Node, *reading, *Violation) {
 		trimmed := strings.TrimLeft(block, "\n")
 		if _, _, again := parseNodes(trimmed); again != nil {
 			err = again
+			// Each byte that was cut off is a line feed.
 			err.Line += len(block) - len(trimmed)
 		}
 		return nil, nil, invalidYAML(err.Line, err.Reason)

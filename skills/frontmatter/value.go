@@ -131,6 +131,7 @@ func appendNumber(out []byte, n float64) []byte {
 	switch {
 	case math.IsInf(n, 0) || math.IsNaN(n):
 		return append(out, "null"...)
+	// JavaScript writes -0 as 0.
 	case n == 0:
 		return append(out, '0')
 	}
@@ -193,6 +194,7 @@ func coreNumber(s string) (n float64, ok bool) {
 		prefix, digits string
 		factor         float64
 	}{{"0o", "01234567", 8}, {"0x", "0123456789abcdef", 16}} {
+		// The core schema allows no sign here, unlike in decimal numbers.
 		if digits, ok := strings.CutPrefix(s, base.prefix); ok {
 			for _, digit := range strings.ToLower(digits) {
 				n = n*base.factor + float64(strings.IndexRune(base.digits, digit))

@@ -51,8 +51,8 @@ func (f *Fields) Texts(key string) (texts []string) {
 	return texts
 }
 
-// ArgumentHint returns argument-hint, which tells users what to write after the name of the skill, or "". A
-// hint such as [file], which YAML reads as a list, gets its brackets back.
+// ArgumentHint returns argument-hint, a description for users of what to write after the name of the skill,
+// or "". A hint such as [file], which YAML reads as a list, gets its brackets back.
 func (f *Fields) ArgumentHint() string {
 	raw := f.Value("argument-hint")
 	texts := f.Texts("argument-hint")

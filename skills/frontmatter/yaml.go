@@ -46,6 +46,7 @@ func parseBlock(block []byte, line int, notes *notes) (*value, error) {
 	whole, ok := p.mapping(strings.Split(strings.TrimSuffix(source, "\n"), "\n"), line)
 	if !ok {
 		notes.repairs = notes.repairs[:before]
+		// The fault of the entry names its key, which the error of the library does not.
 		if p.fault != nil {
 			return nil, p.fault
 		}
@@ -105,6 +106,7 @@ func parseYAML(block string, line int, notes *notes) (*value, error) {
 // printableText removes the characters that YAML does not allow.
 func printableText(s string) string {
 	return strings.Map(func(r rune) rune {
+		// A carriage return at the end of a line is valid, and checkLines reports others.
 		if r != '\r' {
 			if at, _ := unprintable(string(r)); at >= 0 {
 				return -1
@@ -165,6 +167,7 @@ var (
 // readNodes parses a block, and works around the gaps of the library. surrogates returns the replacement for
 // the escapes of one or two surrogates.
 func readNodes(block string, surrogates func(string) string) (r reading, err *Error) {
+	// A block with noncharacters of its own would get other characters back.
 	mayMark := !strings.ContainsAny(block, marks)
 	if mayMark && strings.ContainsAny(block, oddBreaks) {
 		block, r.marked = markBreaks.Replace(block), true
@@ -227,9 +230,11 @@ func parseNodes(block string) (document *yaml.Node, rest int, failed *Error) {
 	document = &yaml.Node{}
 	if err := decoder.Decode(document); err != nil && !errors.Is(err, io.EOF) {
 		failed := syntaxError(err)
+		// The library reports an unclosed quote at the line after the last one.
 		failed.Line = min(failed.Line, 1+lines(strings.TrimRight(block, "\n")))
 		return nil, 0, failed
 	}
+	// Text after the mapping is a second document to the library, and lost to a caller that decodes only one.
 	var next yaml.Node
 	if err := decoder.Decode(&next); errors.Is(err, io.EOF) {
 		return document, 0, nil
@@ -353,6 +358,7 @@ func (w *walker) mapping(node *yaml.Node, indent, depth int) (value, error) {
 		if key.Tag == "!!merge" {
 			return value{}, w.refuse(key, "merge keys are not supported")
 		}
+		// Keys are looked up before their values: layout.start must be called in the order of the text.
 		w.scalars = append(w.scalars, located{key, w.layout.start(key)})
 		w.check(key, inFlow)
 		w.checkKey(key)
@@ -362,6 +368,7 @@ func (w *walker) mapping(node *yaml.Node, indent, depth int) (value, error) {
 		if err != nil {
 			return value{}, err
 		}
+		// Names are compared as JSON keys: 1 and 0x1 are the same key there.
 		if first, twice := seen[name]; twice {
 			w.repaired(key, fmt.Sprintf("duplicate key: the one at line %d is used", w.offset+first))
 			continue

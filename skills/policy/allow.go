@@ -88,6 +88,7 @@ var segment = pattern.New(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 func isSkillPath(path string) bool {
 	odd := func(r rune) bool { return r != ' ' && !unicode.IsGraphic(r) || r > ' ' && unicode.IsSpace(r) }
 	clean, err := skills.CleanPath(path)
+	// A leading hyphen would be read as a flag by `skillsd allow`, and a colon ends the path in an entry.
 	return err == nil && clean == path && path[0] != '-' && !strings.ContainsAny(path, ":*?[") &&
 		!strings.ContainsFunc(path, odd) && !slices.ContainsFunc(strings.Split(path, "/"),
 		func(name string) bool { return strings.TrimSpace(name) != name })
@@ -131,6 +132,7 @@ func ParseEntry(spec string) (Entry, error) {
 	}
 	if at := strings.LastIndex(rest, pinMark); at >= 0 {
 		entry.Pin = digest.Digest(strings.Trim(rest[at+1:], " "))
+		// A pin that no digest can equal would look like a decision and allow nothing.
 		if entry.Pin.Validate() != nil {
 			return refuse("a pin is @sha256: and 64 lower-case hexadecimal digits")
 		}
@@ -206,6 +208,8 @@ func covers(tools []string, path string, runtime sh.Runtime) bool {
 		tool, pattern, narrowed := cutPattern(word)
 		switch {
 		case tool == runTool:
+			// The path in parentheses is exact: allowed-tools have patterns for shells, but an entry has
+			// none.
 			return !narrowed || pattern == path
 		case tool == shellTool:
 			return true
@@ -214,6 +218,8 @@ func covers(tools []string, path string, runtime sh.Runtime) bool {
 		case in.IsCalled(tool):
 			return true
 		}
+		// Names of tools are in lower case in many skills. Taken for programs, they would cover every shell
+		// script of the skill.
 		return in.Shell && programWord().MatchString(tool) && !slices.Contains(otherTools, tool) &&
 			!sh.IsInterpreter(tool)
 	})

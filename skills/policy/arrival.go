@@ -49,6 +49,7 @@ func (a *Arrival) Assess() (verdict Verdict, why []string) {
 	verdict = Clean
 	because := func(v Verdict, format string, args ...any) {
 		why = append(why, fmt.Sprintf(format, args...))
+		// A later reason to look must not soften a refusal.
 		if verdict != Refuse {
 			verdict = v
 		}
@@ -62,7 +63,7 @@ func (a *Arrival) Assess() (verdict Verdict, why []string) {
 	for _, d := range a.Signals {
 		switch {
 		case d.Severity != skills.Warning || !slices.Contains(alarming, d.Code):
-		// Invisible text beside an injection phrase has no harmless use.
+		// Invisible text together with an injection phrase has no harmless use.
 		case d.Code == skills.CodeInjectionPhrase && hidden[d.Path]:
 			because(Refuse, "%s:%d: %s, in a file with text that nobody sees", d.Path, d.Line, d.Code)
 		case d.Line == 0:

@@ -55,6 +55,7 @@ func (p *Profile) check(taken map[string]bool) error {
 		return fmt.Errorf("profile %s: target %q is neither sandbox nor host", name, Clip(string(p.Target)))
 	}
 	for _, skill := range p.Activate {
+		// Such a skill would never be active, and the session would start without it for no visible reason.
 		if !p.includesSkill(skill) {
 			return fmt.Errorf("profile %s: it activates %q, which its skills do not include", name,
 				Clip(skill))
@@ -72,6 +73,7 @@ func (p *Profile) check(taken map[string]bool) error {
 		if err != nil {
 			return fmt.Errorf("profile %s: %w", name, err)
 		}
+		// includesScript compares texts, so another spelling of the script would include nothing.
 		if entry.Pin != "" || entry.Spec() != script {
 			return fmt.Errorf("profile %s: a script is written %s:%s", name, entry.Skill, entry.Path)
 		}

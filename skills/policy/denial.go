@@ -47,9 +47,9 @@ const (
 )
 
 // codes is the table of codes: the reason in the reference's terms, a short text for a list of scripts, and
-// the default remedies of refusals. A remedy is for a model: it tells the model whom to ask for what, and
-// contains no flag or command with which the model could grant itself access. operator is for the operator;
-// it goes into the log and the record.
+// the default remedies of refusals. A remedy is for a model: it names whom to ask for what, and contains no
+// flag or command with which the model could grant itself access. operator is for the operator; it goes into
+// the log and the record.
 var codes = map[Code]struct {
 	reason   Reason
 	brief    string
@@ -112,11 +112,11 @@ var codes = map[Code]struct {
 		"you can read it with `skillsd session show SESSION --output HANDLE`"},
 }
 
-// operatorCommand tells how the operator can have every call treated as a command of the user.
+// operatorCommand describes how the operator can have every call treated as a command of the user.
 const operatorCommand = "start the server with --prompt-slot-role direct-command, or set " +
 	"policy.prompt_slot_role in the configuration, or the client can send a prompt slot with that role"
 
-// operatorNever tells how the operator can let a script run without asking.
+// operatorNever describes how the operator can let a script run without asking.
 const operatorNever = "let exactly these bytes run without asking, `skillsd allow --ask never {shell script}`"
 
 // operatorAsked begins the alternatives to asking the user.
@@ -133,8 +133,8 @@ func (c Code) Reason() Reason { return cmp.Or(codes[c].reason, NotAuthorized) }
 // Brief returns a short text why a script cannot run, for a list of scripts.
 func (c Code) Brief() string { return cmp.Or(codes[c].brief, string(c)) }
 
-// Remedy returns the remedy of a code for a model, for a list of codes. Names in braces stand for words of
-// the request; the remedy of a denial may be more specific.
+// Remedy returns the remedy of a code for a model, for a list of codes. Names in braces are replaced by words
+// of the request; the remedy of a denial may be more specific.
 func (c Code) Remedy() string { return codes[c].remedy }
 
 // Operator returns the remedy of a code for the operator, with flags and commands, for a list of codes.
@@ -289,6 +289,7 @@ func (d *Denial) Error() string { return d.Detail }
 func (r *Request) refuse(why refusal, more ...string) *Denial {
 	script := r.Skill + ":" + r.Path
 	shell := shellWord(script)
+	// The command would otherwise end in a bare colon, which `skillsd allow` refuses.
 	if r.Path == "" {
 		shell = "SKILL:SCRIPT" // the request names no script
 	}
@@ -318,6 +319,7 @@ func fill(text string, words []string) string {
 			text = text[len(words[i]):]
 			continue
 		}
+		// The search starts at 1 because a brace at 0 that names no word is ordinary text.
 		next := strings.IndexByte(text[1:], '{') + 1
 		if next == 0 {
 			next = len(text)
@@ -332,6 +334,7 @@ func fill(text string, words []string) string {
 // of a skill must not run anything when an operator pastes it.
 func shellWord(name string) string {
 	name = Clip(name)
+	// Names of ordinary characters stay without quotes, so that the command reads as in the documentation.
 	if name != "" && !strings.ContainsFunc(name, func(c rune) bool {
 		return !strings.ContainsRune("-_./:@", c) && (c < '0' || c > '9') && (c < 'A' || c > 'Z') &&
 			(c < 'a' || c > 'z')

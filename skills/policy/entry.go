@@ -53,6 +53,7 @@ func NewAllowlist(entries []Entry) (Allowlist, error) {
 			list.index[key] = append(list.index[key], entry)
 			continue
 		}
+		// The order would decide between them, and a line that is added must not change what another allows.
 		if !reflect.DeepEqual(list.index[key][same], entry) {
 			return Allowlist{}, &EntryError{Spec: entry.Spec(),
 				Reason: "two entries of this script have different options"}
@@ -141,7 +142,7 @@ func (e *Entry) checkNetwork() error {
 	return nil
 }
 
-// checkWords rejects options with a value that is none of theirs.
+// checkWords rejects options with an unknown value.
 func (e *Entry) checkWords() error {
 	for _, word := range []struct {
 		name, value string
@@ -195,6 +196,7 @@ func (e *Entry) checkNames() error {
 			return fmt.Errorf("%s has more than %d names", list.what, maxNames)
 		}
 		for _, name := range list.names {
+			// Secrets are passed as variables too, so the same names are dangerous.
 			if err := CheckVariable(name); err != nil {
 				if list.what == "env" && name == "PATH" && e.Target == TargetHost {
 					err = errors.New("PATH is not taken from the environment, which the user that starts " +
@@ -220,6 +222,8 @@ func (e *Entry) checkSearchPath() error {
 		return fmt.Errorf("path has more than %d directories", maxNames)
 	}
 	for _, dir := range e.SearchPath {
+		// A relative directory would depend on where the server starts, and a separator would add an
+		// unchecked directory.
 		if !filepath.IsAbs(dir) || strings.ContainsRune(dir, filepath.ListSeparator) ||
 			strings.ContainsFunc(dir, unicode.IsControl) {
 			return fmt.Errorf("path %q: name an absolute directory without %q and control characters",
@@ -236,6 +240,7 @@ func checkHost(spec string) error {
 	host := spec
 	if name, port, err := net.SplitHostPort(spec); err == nil {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 ||
+			// The proxy of the sandbox refuses other spellings of a port, such as "0443".
 			strconv.FormatUint(n, 10) != port {
 			return refuse("the port is not a number from 1 to 65535")
 		}

@@ -48,6 +48,7 @@ func CheckVariable(name string) error {
 	if len(name) > 128 || !variable().MatchString(name) {
 		return fmt.Errorf("%q is not a name of a variable", Clip(name))
 	}
+	// Programs such as curl read http_proxy in lower case, and Windows ignores the case of all names.
 	upper := strings.ToUpper(name)
 	if slices.Contains(openNames, upper) {
 		return nil

@@ -20,6 +20,8 @@ const (
 // is trusted with evidence, else of the operator's binding.
 func (p *Policy) slotEvidence(r *Request) Evidence {
 	switch {
+	// A slot with another role is not evidence, even if the operator binds the process: it is about this very
+	// call.
 	case r.Slot != nil && r.Principal.Evidence:
 		if r.Slot.Role == DirectCommand {
 			return EvidenceSlot
@@ -46,6 +48,7 @@ func consentFor(tier skills.Tier, ask Ask) consent {
 		return consentNone
 	case AskSession:
 		return consentApproval
+	// The tier decides below. Any unknown value asks for the strictest consent.
 	case "", AskTier:
 	default:
 		return consentOfCall
@@ -62,12 +65,14 @@ func consentFor(tier skills.Tier, ask Ask) consent {
 // missing sets the evidence and the rule of a run's grant. It returns the code of what enforcement would
 // lack: evidence of a direct command, else an approval; empty if neither is missing.
 func (p *Policy) missing(r *Request, grant *Grant) Code {
+	// Values other than the two constants, such as one of a later version, approve nothing.
 	approved := r.Approved == ApprovalRemembered || r.Approved == ApprovalOfCall
 	needs := consentFor(r.Tier, grant.Entry.Ask)
 	grant.Evidence = p.slotEvidence(r)
 	if approved && (grant.Evidence == "" || needs >= consentApproval) {
 		grant.Evidence = EvidenceApproval
 	}
+	// The pin is checked again, although Check refuses such an entry: New accepts any configuration.
 	if grant.Evidence == "" && grant.Entry.Ask == AskNever && grant.Entry.Pin != "" {
 		grant.Evidence = EvidenceEntry
 	}
@@ -119,6 +124,7 @@ func (r *Request) needsCommand(mode Mode) *Denial {
 	}
 	switch r.Class {
 	case Read:
+		// An approval covers a call of a script; none exists for reads.
 		why.remedy = "ask the user to have the server take their requests for commands of theirs"
 	default:
 		why.operator = "you can " + operatorNever + ", or " + operatorCommand
@@ -139,6 +145,7 @@ func (r *Request) warn(grant Grant, mode Mode, missing Code, unreleased bool) Gr
 		grant.WouldBe, grant.Warning = missing,
 			r.Tool+" would require an approval by the user in enforce modes"
 	}
+	// In mode disabled the reference allows a run without evidence, so that the decision is not a warning.
 	if missing == CodeApprovalRequired || missing == CodeDirectCommandRequired && mode == Observe {
 		grant.Decision = Warned
 	}
@@ -163,6 +170,7 @@ func (p *Policy) release(r *Request, grant *Grant) (unreleased bool) {
 // configured mode enforces, the run could reveal more than the skill's own bytes and the arguments, and
 // neither the entry nor the configuration releases its output. workspace is whether runs get a workspace.
 func (p *Policy) Unreleased(entry Entry, workspace bool) bool {
+	// A client can only raise the mode, so an enforcing mode of the configuration holds for every call.
 	return p.cfg.Mode >= EnforceExplicit && entry.reveals(entry.Target, workspace) &&
 		entry.release(p.cfg.Release) == ReleaseNone
 }

@@ -24,7 +24,9 @@ func (p *Policy) target(r *Request, grant *Grant) *Denial {
 	p.eachProfile(r.Principal, r.Profiles, func(profile *Profile, operators bool) {
 		switch profile.Target {
 		case TargetHost:
+			// A profile that a request selects must not open the host for itself.
 			on = on || operators
+		// A profile without a target leaves the choice to the others.
 		case "":
 		default:
 			off = true
@@ -54,6 +56,7 @@ func (r *Request) lease(grant *Grant) *Denial {
 	for i := 0; i < len(r.Args); i++ {
 		value, named := strings.CutPrefix(r.Args[i], cdpFlag+"=")
 		if r.Args[i] == cdpFlag {
+			// The value of the flag is dropped with it.
 			i++
 			named, value = true, ""
 			if i < len(r.Args) {

@@ -60,6 +60,7 @@ func (l *Lease) check(now time.Time) error {
 		return errors.New("the browser lease has no leaseId of 1 to 200 bytes")
 	case l.ExpiresAt.IsZero():
 		return errors.New("the browser lease has no expiresAt as RFC 3339 writes it")
+	// A request without a time would make every lease valid.
 	case now.IsZero() || !now.Before(l.ExpiresAt):
 		return errors.New("the browser lease has expired")
 	}
@@ -86,6 +87,8 @@ func checkEndpoint(endpoint string) error {
 	}
 	plain := url.URL{Scheme: "http", Host: u.Host}
 	if u.Hostname() == "::1" {
+		// Hostname drops the brackets, so other spellings such as [0:0:0:0:0:0:0:1] or a zone are refused by
+		// this comparison.
 		plain.Host = "[::1]:" + u.Port()
 	}
 	if number := strconv.FormatUint(port, 10); number != u.Port() || endpoint != plain.String() &&

@@ -110,6 +110,7 @@ func New(cfg Config) *Policy {
 	if cfg.Release == "" {
 		cfg.Release = ReleaseNone
 	}
+	// A policy is shared by goroutines, so that later changes of the caller's lists must not reach it.
 	cfg.Tools, cfg.ClosedTiers = slices.Clone(cfg.Tools), slices.Clone(cfg.ClosedTiers)
 	cfg.Profiles = cloneProfiles(cfg.Profiles)
 	return &Policy{cfg: cfg, profiles: byName(cfg.Profiles)}
@@ -138,6 +139,7 @@ func (p *Policy) Decide(r Request) (Grant, error) {
 	if denial := p.excluded(&r); denial != nil {
 		return Grant{}, denial
 	}
+	// A mode beyond the strictest would pass each comparison with a known one.
 	if mode := p.Mode(r.Mode); mode < Disabled || mode > EnforceStrict {
 		return Grant{}, r.refuse(modeUnknown)
 	}
@@ -150,6 +152,7 @@ func (p *Policy) Decide(r Request) (Grant, error) {
 // decideRead applies the matrix of mode and evidence to a request that only shows bytes of a skill.
 func (p *Policy) decideRead(r *Request) (Grant, error) {
 	evidence := p.slotEvidence(r)
+	// A read shows only bytes of the skill, so its release needs no decision.
 	grant := Grant{Decision: Allowed, Release: ReleaseObserved, Evidence: evidence}
 	switch mode := p.Mode(r.Mode); {
 	case mode == Disabled:
@@ -177,6 +180,7 @@ func (p *Policy) decideRun(r *Request) (Grant, error) {
 	if mode < EnforceExplicit {
 		return r.warn(grant, mode, missing, unreleased), nil
 	}
+	// It comes before the question, since no answer of the user would let it run.
 	if unreleased {
 		return Grant{}, r.refuse(notReleased)
 	}

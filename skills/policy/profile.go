@@ -78,6 +78,8 @@ func (p *Profile) includesSkill(path string) bool {
 
 func (p *Profile) includesScript(skill, path string) bool {
 	return p.Scripts == nil || slices.ContainsFunc(p.Scripts, func(script string) bool {
+		// The text is compared in parts because a load asks for each script of the skill, and a joined text
+		// would be garbage.
 		return len(script) == len(skill)+1+len(path) && strings.HasPrefix(script, skill) &&
 			script[len(skill)] == ':' && strings.HasSuffix(script, path)
 	})
@@ -87,6 +89,7 @@ func (p *Profile) includesTool(tool string) bool {
 	switch {
 	case p.Tools == nil || slices.Contains(p.Tools, tool):
 		return true
+	// A tool without a slash is a tool and not a method, so only its own name includes it.
 	case !strings.Contains(tool, "/"):
 		return false
 	case strings.HasPrefix(tool, resources):
@@ -149,8 +152,8 @@ func (p *Policy) excluded(r *Request) *Denial {
 func (p *Policy) HasProfile(name string) bool { return p.profiles[name] != nil }
 
 // Activates returns the paths of the skills that are active when a session starts: the initial skills of the
-// profile that a request selects, and, unless the session is a child, of the operator's profiles. Only skills
-// that all profiles include are active.
+// profile that a request selects, and, unless the session is a child, of the operator's profiles. A skill is
+// active only if all profiles include it.
 func (p *Policy) Activates(principal Principal, profile string, child bool) (paths []string) {
 	p.eachProfile(principal, []string{profile}, func(profile *Profile, operators bool) {
 		if !operators || !child {
@@ -159,6 +162,8 @@ func (p *Policy) Activates(principal Principal, profile string, child bool) (pat
 	})
 	slices.Sort(paths)
 	return slices.DeleteFunc(slices.Compact(paths), func(path string) bool {
+		// A profile may activate a skill that another profile of the session excludes, and profiles only
+		// narrow.
 		return !p.Includes(path, "", principal, []string{profile})
 	})
 }
@@ -187,6 +192,8 @@ func (p *Policy) Visible(principal Principal, profiles []string) (paths []string
 			paths = slices.DeleteFunc(paths, func(path string) bool { return !profile.includesSkill(path) })
 		}
 	})
+	// A profile that was misspelt or removed from the configuration must not leave the session wider than it
+	// was.
 	if !known {
 		return nil, false
 	}

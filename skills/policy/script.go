@@ -19,6 +19,8 @@ func (r *Request) activation() *Denial {
 func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 	entries := p.cfg.Allowlist.Find(r.Skill, r.Path)
 	if len(entries) == 0 {
+		// A script that the skill lacks has the code of the reference, but another text: allowing it would
+		// not help.
 		if r.FileDigest == "" {
 			return Entry{}, r.refuse(noSuchScript, "{instead}", r.Instead)
 		}
@@ -27,6 +29,7 @@ func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 		}
 		return Entry{}, r.refuse(notAllowlisted)
 	}
+	// Nothing was pinned for a skill that came later.
 	if r.StartTree == "" {
 		return Entry{}, r.refuse(absentAtStart)
 	}
@@ -42,6 +45,7 @@ func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 		case TreeChanged:
 			around = true
 		}
+		// The loop goes on, since another entry may allow this content.
 		pinned = true
 	}
 	switch {
@@ -49,6 +53,7 @@ func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 		return Entry{}, r.refuse(pinnedTreeChanged)
 	case pinned:
 		return Entry{}, r.refuse(pinnedScriptChanged)
+	// Without a pin all entries of a script are one entry, because NewAllowlist accepts one for each pin.
 	case entries[0].PinScript && (r.StartFile == "" || r.StartFile != r.FileDigest):
 		return Entry{}, r.refuse(scriptChanged)
 	case !entries[0].PinScript && r.StartTree != r.TreeDigest:

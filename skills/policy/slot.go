@@ -41,6 +41,7 @@ func ParsePromptSlot(raw json.RawMessage) (*PromptSlot, error) {
 	if !nonEmpty(fields["source"]) {
 		return nil, &SlotError{"source is neither a non-empty string nor a non-empty object"}
 	}
+	// A missing role is the empty text, which ParseRole refuses.
 	name, _ := text(fields["role"])
 	role, err := ParseRole(name)
 	if err != nil {
@@ -70,6 +71,7 @@ func ParsePromptSlot(raw json.RawMessage) (*PromptSlot, error) {
 
 func text(raw json.RawMessage) (string, bool) {
 	var s *string
+	// JSON null decodes into a string without an error; only the pointer shows it.
 	if len(raw) == 0 || json.Unmarshal(raw, &s) != nil || s == nil {
 		return "", false
 	}

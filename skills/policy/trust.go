@@ -32,11 +32,13 @@ type TrustedSigner struct {
 	Sources []string
 }
 
-// Admit decides whether a skill from a source may be installed, and returns its tier: that of the first
-// matching signer of the list, or the least trusted one. signed reports whether a signer has signed it, and
-// is nil if it is unsigned.
+// Admit decides whether a skill from a source may be installed, and returns the tier of the first matching
+// signer of the list, or the least trusted tier. signed reports whether a signer has signed it, and is nil if
+// it is unsigned.
 func (t Trust) Admit(source string, signed func(signer string) bool) (skills.Tier, error) {
 	for _, s := range t.Signers {
+		// Where a signature is valid, case matters: another spelling may be another repository on the same
+		// host.
 		if signed != nil && signed(s.Signer) &&
 			(len(s.Sources) == 0 || begins(source, s.Sources, strings.Clone)) {
 			return s.Tier, nil
@@ -44,6 +46,8 @@ func (t Trust) Admit(source string, signed func(signer string) bool) (skills.Tie
 	}
 	tier := skills.LeastTrusted()
 	switch {
+	// Where a signature is required, case does not matter: //TEAM led to the same repository without a
+	// signature.
 	case !slices.Contains(t.Required, AllSources) && !begins(source, t.Required, strings.ToLower):
 		return tier, nil
 	case signed == nil:
@@ -57,12 +61,16 @@ func (t Trust) Admit(source string, signed func(signer string) bool) (skills.Tie
 func begins(source string, beginnings []string, fold func(string) string) bool {
 	source = fold(normalized(source))
 	return slices.ContainsFunc(beginnings, func(beginning string) bool {
+		// An empty prefix would match every source.
 		if beginning == "" {
 			return false
 		}
 		beginning = strings.TrimSuffix(fold(normalized(beginning)), ".git")
 		rest, ok := strings.CutPrefix(source, beginning)
+		// Hosts serve a repository with and without ".git", so one spelling must not avoid the rule for the
+		// other.
 		rest = strings.TrimPrefix(rest, ".git")
+		// Otherwise https://example.com/team would cover https://example.com/team-of-others.
 		return ok && (rest == "" || rest[0] == '/')
 	})
 }
@@ -78,6 +86,7 @@ func normalized(source string) string {
 		return source // an mcp+stdio: program
 	case err == nil && u.Scheme != "":
 		host, dir = u.Host, u.Path
+		// The usual port of a scheme leads to the same server.
 		usual := map[string]string{"https": ":443", "http": ":80", "ssh": ":22"}[u.Scheme]
 		host = strings.TrimSuffix(host, usual)
 	case isGit && isHost && !strings.ContainsAny(user+host, "/:"):

@@ -57,6 +57,7 @@ func CheckArgs(args []string) error {
 			return fmt.Errorf("argument %d has a NUL byte", i)
 		case !utf8.ValidString(arg):
 			return fmt.Errorf("argument %d is not UTF-8", i)
+		// The kernel's limit, MAX_ARG_STRLEN, includes the final NUL.
 		case len(arg) >= MaxArgBytes:
 			return fmt.Errorf("argument %d has %d bytes, the limit is %d", i, len(arg), MaxArgBytes-1)
 		}
@@ -101,6 +102,7 @@ func CleanFile(p string) (string, error) {
 	case strings.Contains(clean, "="):
 		// In an entry it would read as an option of a script that was left out.
 		return "", &PathError{Path: p, Reason: "must not contain = outside scripts/"}
+	// Hidden files outside of scripts/ configure programs, and a listing does not show them to the operator.
 	case strings.HasPrefix(base, "."):
 		return "", &PathError{Path: p, Reason: "must not name a hidden file outside scripts/"}
 	case extension != "" && byExtension(extension) == nil:
@@ -143,6 +145,7 @@ func cleanPath(p string, below bool) (string, error) {
 	}
 	clean := strings.Join(kept, "/")
 	switch {
+	// The reference has this rule and these words for paths elsewhere.
 	case below && Outside(clean):
 		return refuse("must be under scripts/")
 	case clean == "" || clean == "scripts":
@@ -158,6 +161,7 @@ func cleanPath(p string, below bool) (string, error) {
 // text.
 func Started(command string) string {
 	words := strings.Fields(command)
+	// With options or arguments the command may do something else than run the script.
 	if len(words) != 2 || strings.HasPrefix(words[1], "-") {
 		return ""
 	}

@@ -58,6 +58,7 @@ func (in *Interpreter) Caches() bool { return in.cache != nil }
 func withSuffix(files []string, suffixes ...string) (found []string) {
 	for _, f := range files {
 		for _, suffix := range suffixes {
+			// A file that is named ".py" is not a module.
 			if strings.HasSuffix(f, suffix) && len(path.Base(f)) > len(suffix) {
 				found = append(found, f)
 			}
@@ -155,6 +156,7 @@ var pythonTag = pattern.New(`^[a-z]{1,16}-[0-9]{1,8}$`)
 
 // pythonFiles maps compiled modules to paths next to their sources.
 func pythonFiles(modules []string, left map[string][]byte) (map[string][]byte, error) {
+	// The tag becomes a part of file names that the interpreter looks up in the skill.
 	tag := string(left["tag"])
 	if !pythonTag().MatchString(tag) {
 		return nil, fmt.Errorf("the interpreter calls itself %q", clip(tag))
@@ -167,6 +169,8 @@ func pythonFiles(modules []string, left map[string][]byte) (map[string][]byte, e
 		// Only numbers of the job are accepted, so a name cannot choose where its bytes are stored.
 		number, ok := strings.CutSuffix(name, ".pyc")
 		i, err := strconv.Atoi(number)
+		// The comparison of the text refuses other spellings of a number, such as 01, which would name one
+		// module twice.
 		if !ok || err != nil || i < 0 || i >= len(modules) || strconv.Itoa(i) != number {
 			return nil, fmt.Errorf("unexpected file %q", clip(name))
 		}
@@ -189,6 +193,7 @@ func checkPyc(data []byte) error {
 	if len(data) <= pycHead || data[2] != '\r' || data[3] != '\n' {
 		return fmt.Errorf("%d bytes are not a compiled module", len(data))
 	}
+	// A module with a time or an unchecked hash would run even if its source is another one (PEP 552).
 	if flags := binary.LittleEndian.Uint32(data[4:]); flags != pycChecked {
 		return fmt.Errorf("flags %#x of a compiled module", flags)
 	}
@@ -228,6 +233,7 @@ func denoFiles(dir string, modules []string, left map[string][]byte) (map[string
 		if !ok {
 			continue
 		}
+		// Without this check a hostile source could place code under the name of another module.
 		if !expected[rest] {
 			return nil, fmt.Errorf("unexpected file %q", clip(name))
 		}

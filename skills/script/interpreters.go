@@ -42,7 +42,7 @@ type Interpreter struct {
 	modulesVar string
 
 	// launchers are programs in a shebang that only start the interpreter, each with its rule for the words
-	// that follow.
+	// after it.
 	launchers map[string]flagRule
 
 	reference  string     // its name in records of the reference; "" means "shebang"
@@ -56,7 +56,7 @@ type Interpreter struct {
 	stdin      *stdinForm // nil if it runs scripts only from files
 	cache      *cacheForm // nil if nothing is compiled ahead of a run
 
-	// network returns the flags that allow a script those of granted that the words of its shebang ask for.
+	// network returns the flags that allow a script the granted hosts for which the words of its shebang ask.
 	// It is nil if the interpreter needs no flag for the network.
 	network func(words, granted []string) []string
 
@@ -76,8 +76,8 @@ type stdinForm struct {
 	relative  func() *regexp.Regexp // matches includes by a relative path
 }
 
-// Layout tells which directories an interpreter outside of /usr needs, and what [Interpreter.Ask] makes it
-// print: first the absolute path of its program, one fact per line.
+// Layout is the kind of directories that an interpreter outside of /usr needs, and of the text that
+// [Interpreter.Ask] makes it print: first the absolute path of its program, one fact per line.
 type Layout int
 
 // The layouts.
@@ -226,6 +226,7 @@ func NoProxy(r Runtime, version string) string {
 			return ""
 		}
 	}
+	// The last series of the table and all later ones use the proxy.
 	if major > series {
 		return ""
 	}
@@ -268,6 +269,7 @@ func IsInterpreter(word string) bool {
 func shellFlags(words []string) (kept []string, problem string) {
 	for i := 0; i < len(words); i++ {
 		letters, ok := strings.CutPrefix(words[i], "-")
+		// A second o in one word would take its name from a later word.
 		if !ok || letters == "" || strings.Trim(letters, "euxfo") != "" || strings.Count(letters, "o") > 1 {
 			return nil, unknownFlag(words[i])
 		}
@@ -364,6 +366,7 @@ func denoFlags(words []string) (kept []string, problem string) {
 	if len(words) == 0 {
 		return nil, ""
 	}
+	// Other subcommands, such as eval and task, take code or commands from elsewhere.
 	if words[0] != "run" {
 		return nil, fmt.Sprintf("deno subcommand %q is not run", clip(words[0]))
 	}
@@ -421,6 +424,7 @@ func denoNetwork(words, granted []string) []string {
 	var both []string
 	for _, target := range granted {
 		host := target[:max(strings.LastIndexByte(target, ':'), 0)]
+		// The flags name the granted targets, never more than the entry grants.
 		if all || slices.Contains(asked, target) || slices.Contains(asked, host) {
 			both = append(both, target)
 		}

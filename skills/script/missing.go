@@ -77,6 +77,7 @@ var missingForms = []struct {
 func FindMissing(stderr string, agrees func(code, name string) bool) (code, name string) {
 	lines := strings.Split(strings.TrimRight(stderr, "\r\n "), "\n")
 	lines = lines[max(len(lines)-missingLines, 0):]
+	// The last message is the one that ended the script; earlier ones may have been handled.
 	for i := len(lines) - 1; i >= 0; i-- {
 		line := strings.TrimRight(lines[i], "\r ")
 		for _, m := range missingForms {
@@ -95,7 +96,7 @@ func FindMissing(stderr string, agrees func(code, name string) bool) (code, name
 var unreached = pattern.New(`\b(?:getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|connect E(?:NET|HOST)UNREACH) `)
 
 // FindNoProxy is [FindMissing] for a script with granted hosts: its standard error shows an unreachable host,
-// and its interpreter cannot use the proxy, see [NoProxy]. The name tells which version can.
+// and its interpreter cannot use the proxy, see [NoProxy]. The name contains the versions that can.
 func FindNoProxy(stderr string, r Runtime, version string) (code, name string) {
 	if NoProxy(r, version) == "" || !unreached().MatchString(stderr) {
 		return "", ""

@@ -56,6 +56,7 @@ func misread(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte(mark)):
 		return marked
+	// The kernel would look for an interpreter whose name ends in CR.
 	case bytes.HasSuffix(first, []byte("\r")) || 2*ends > lines:
 		return crlf
 	}
@@ -122,7 +123,7 @@ var otherPrograms = []string{".rb", ".pl", ".php", ".bat", ".cmd", ".exe", ".lua
 
 // IsProgram reports whether a file outside of scripts/ looks like a program to start: at the top or below
 // bin/ or tools/ with the extension of a program, or executable. The name is a slash-separated path. A module
-// that programs load may look like one.
+// for other programs may look like one.
 func IsProgram(name string, executable bool) bool {
 	first, _, below := strings.Cut(name, "/")
 	base, extension := path.Base(name), strings.ToLower(path.Ext(name))
@@ -181,6 +182,7 @@ func (i Info) ReferenceRuntime() string {
 // shebang returns the first line after "#!", and whether head contains all of it.
 func shebang(head []byte) (text string, complete bool) {
 	head = head[:min(len(head), MaxHead)]
+	// The kernel does not see a shebang after a byte order mark, but here its interpreter runs the script.
 	rest, ok := bytes.CutPrefix(bytes.TrimPrefix(head, []byte(mark)), []byte("#!"))
 	if !ok {
 		return "", true
@@ -215,6 +217,7 @@ func shebangWords(line string) (words []string, problem string) {
 	if len(words) == 0 {
 		return nil, "the shebang names no interpreter"
 	}
+	// env NAME=VALUE would change the environment that the entry determines.
 	if strings.Contains(words[0], "=") {
 		return nil, "the shebang sets an environment variable"
 	}

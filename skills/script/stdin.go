@@ -19,10 +19,12 @@ func StdinProblem(info Info, text []byte) string {
 		return info.Problem
 	case in.stdin == nil:
 		return string(info.Runtime) + " scripts run from their files only"
+	// The shell would run without set -e, for example, and go on after a failure.
 	case len(info.Flags) > 0 && !in.stdin.keepFlags:
 		return fmt.Sprintf("flag %q in the shebang is lost on standard input", clip(info.Flags[0]))
 	}
 	if at := in.stdin.relative().FindIndex(text); at != nil {
+		// The match may span lines, and the path is on the last one.
 		line := 1 + bytes.Count(text[:at[1]], []byte("\n"))
 		return fmt.Sprintf("line %d includes a file by a relative path, "+
 			"which cannot be found from standard input", line)

@@ -72,6 +72,7 @@ func New(all []*skills.Skill) *Index {
 	})
 	for doc, sk := range x.skills {
 		for field, words := range texts(sk) {
+			// The length keeps two fields from having the hash of other two with the same text.
 			hashed = binary.LittleEndian.AppendUint32(hashed[:0], uint32(len(words)))
 			hashed = append(hashed, words...)
 			sum.Write(hashed)
@@ -110,6 +111,7 @@ func newBuilder(n int) *builder {
 // add adds a field of a skill. The last field of a skill is followed by end.
 func (b *builder) add(doc, field int, text string) {
 	eachWord(text, func(w word) {
+		// In names, paths and tags every word was chosen, even "with" or "you".
 		if field >= fieldDescription && emptyWords[w.text] {
 			return
 		}
@@ -126,6 +128,7 @@ func (b *builder) count(doc int, term string, field int, n uint8) {
 	id, known := b.ids[term]
 	if !known || b.last[id] != int32(doc+1) {
 		b.different++
+		// A skill with a vocabulary of its own must not fill the index of all.
 		if b.different > maxOfSkill {
 			return
 		}
@@ -150,6 +153,7 @@ func (b *builder) end(doc int) {
 		c := counted{doc: uint32(doc)}
 		for ; n < len(seen) && seen[n]>>16 == id; n++ {
 			field, half := uint8(seen[n]>>8), uint8(seen[n])
+			// A byte that overflows would make a frequent term a rare one.
 			if c.in[field] <= 255-half {
 				c.in[field] += half
 			}

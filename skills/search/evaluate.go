@@ -74,6 +74,7 @@ func (x *Index) Evaluate(questions []Question) (*Evaluation, error) {
 		right := func(sk *skills.Skill) bool {
 			return slices.Contains(q.Want, sk.Path) || slices.Contains(q.Want, sk.Name())
 		}
+		// A question that nothing can answer would lower both scores.
 		if !slices.ContainsFunc(x.skills, right) {
 			return nil, fmt.Errorf("the skills that answer %q are not there: %q", q.Query, q.Want)
 		}

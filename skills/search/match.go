@@ -23,11 +23,13 @@ const (
 	asShorter   = 0.4  // is a prefix with most of the term
 )
 
-// parse returns the meaningful words of a query, or all words if there are none. Filler words of sentences
-// would otherwise match skills that are called "let" or "look".
+// parse returns the meaningful words of a query, or all words if none is meaningful. Filler words of
+// sentences would otherwise match skills that are called "let" or "look".
 func parse(query string) []word {
 	var all []word
 	eachWord(query, func(w word) {
+		// The last character of a run is indexed so that a query of one character finds it. In a longer query
+		// the pairs have it.
 		if !w.last && len(all) < maxTerms {
 			all = append(all, w)
 		}
@@ -93,6 +95,7 @@ func (x *list) divide(term string) []string {
 		if left < 0 || right < 0 {
 			continue
 		}
+		// A half that is rare is most likely a misspelling of its own.
 		if n := min(len(x.postings[left]), len(x.postings[right])); n > most {
 			most, parts = n, []string{term[:i], term[i:]}
 		}

@@ -104,8 +104,8 @@ type Result struct {
 	// Next is the cursor of the next page, or empty on the last one. It is valid for the same query to an
 	// Index of the same skills.
 	Next string
-	// Suggestion is the query with each unknown word replaced by a similar word of some skill; empty if there
-	// is none.
+	// Suggestion is the query with each unknown word replaced by a similar word of some skill; empty if no
+	// word is similar.
 	Suggestion string
 }
 
@@ -181,6 +181,8 @@ func (x *Index) fused(terms []string, query string, most int) (top []scored, tot
 	if len(top) > 0 {
 		gain *= min(1, 2*(1-covered(top[0].doc)))
 	}
+	// A first hit with all words leaves nothing for the instructions to improve, and keywords keep their
+	// order.
 	if gain == 0 {
 		return top[:min(len(top), most)], total
 	}
@@ -257,6 +259,7 @@ func (x *Index) rank(
 			}
 		}
 		// The weight of a term is its idf, which is always positive here.
+		// Completions of a short prefix are many, and would make a rare term look common.
 		n := float64(cmp.Or(same, len(touched)))
 		rarity := math.Log(1 + (float64(len(x.skills))-n+0.5)/(n+0.5))
 		all += rarity

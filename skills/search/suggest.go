@@ -10,7 +10,7 @@ import (
 // maxUnknown is the maximum number of words to correct in a query.
 const maxUnknown = 4
 
-// suggest returns the query with its unknown words replaced by similar terms, or "" if there are none.
+// suggest returns the query with its unknown words replaced by similar terms, or "" without a similar term.
 func (x *Index) suggest(words []word, unknown []int) string {
 	texts := make([]string, len(words))
 	for i, w := range words {
@@ -52,6 +52,8 @@ func (x *Index) nearest(term string) string {
 			continue
 		}
 		n := skills.EditDistance(want, other, limit)
+		// People rarely misspell the first letter, so two edits with another first letter lead to another
+		// word.
 		if n > limit || n > 1 && other[0] != want[0] {
 			continue
 		}

@@ -21,6 +21,7 @@ type word struct {
 
 // eachWord calls yield for every word of text, in order.
 func eachWord(text string, yield func(word)) {
+	// Most text is normal already, and normalizing would copy it.
 	if !norm.NFKC.IsNormalString(text) {
 		text = norm.NFKC.String(text)
 	}

@@ -45,6 +45,7 @@ func Resolve(tree fs.ReadLinkFS, name string) (real string, info fs.FileInfo, er
 		if err != nil {
 			return "", nil, err
 		}
+		// The limit, as in Linux, ends loops of links.
 		if hops > maxHops || text == "" || path.IsAbs(text) || strings.ContainsAny(text, "\\\x00") {
 			return "", nil, ErrLeadsOut
 		}

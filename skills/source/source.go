@@ -108,6 +108,7 @@ func (t *tree) Version(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("version of %s: %w", t.origin, err)
 	}
+	// Failures are not kept, so that a canceled call does not fail the source for good.
 	t.version = fmt.Sprintf("sha256:%x", sum.Sum(nil))
 	return t.version, nil
 }

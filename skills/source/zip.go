@@ -92,6 +92,8 @@ func (z *Zip) current() (*pinned, error) {
 	if z.closed {
 		return nil, fs.ErrClosed
 	}
+	// The stat is cheap enough for each call, and finds an archive that was replaced by a rename or
+	// overwritten.
 	info, err := os.Stat(z.path)
 	if err != nil {
 		return nil, bare(err)
@@ -112,10 +114,13 @@ func (z *Zip) current() (*pinned, error) {
 	fresh.links = slices.ContainsFunc(fresh.reader.File, func(f *zip.File) bool {
 		return f.Mode()&fs.ModeSymlink != 0
 	})
+	// The directory may have been read while a program was still writing the archive.
 	err = fresh.unchanged()
 	if err != nil {
 		return nil, errors.Join(bare(err), file.Close())
 	}
+	// The old file is not closed here: pinned views and open files still read it, and the garbage collector
+	// closes it after them.
 	z.now = fresh
 	return fresh, nil
 }
@@ -176,6 +181,8 @@ func (a *pinned) Open(name string) (fs.File, error) {
 	if a.links && fs.ValidPath(name) {
 		real, _, err := Resolve(a, name)
 		if err != nil {
+			// A link that leads out names no file of this source; the reason would contain the text of the
+			// link.
 			return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 		}
 		at = real
@@ -258,6 +265,7 @@ func (f *file) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	if err == io.EOF {
+		// Bytes that were overwritten meanwhile are an error even if their checksum fits.
 		changed := f.archive.unchanged()
 		if changed == nil {
 			return n, io.EOF

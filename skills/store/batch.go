@@ -52,9 +52,11 @@ func (b *Batch) Put(ctx context.Context, files []File, open Opener) (*Tree, erro
 		return nil, err
 	}
 	want := TreeDigest(files)
+	// A corrupt tree is written anew; the rename in Commit finds it in its place.
 	tree, err := b.store.Tree(ctx, want)
 	_, corrupt := errors.AsType[*CorruptError](err)
 	if !corrupt && !errors.Is(err, ErrNotFound) {
+		// An existing tree is returned with its final name, so Close does not remove it.
 		return tree, err
 	}
 	tree = &Tree{Digest: want, store: b.store, dir: b.store.dirs.Temp()}
@@ -102,10 +104,13 @@ func (b *Batch) Take(ctx context.Context, t *Tree, from, dir string) (taken bool
 		known, mode := dirs[name], fs.FileMode(0o755)
 		if !entry.IsDir() {
 			at, err := t.file(name)
+			// A file with a second name could be changed through that name later.
 			known = err == nil && info.Mode().IsRegular() && fsys.Names(info) == 1 &&
 				info.Size() == t.Files[at].Size
 			mode = content.Mode(known && t.Files[at].Executable)
 		}
+		// Every name is compared before any mode is changed: a directory that is not taken must stay as it
+		// was.
 		found++
 		if !known {
 			others = true
@@ -153,6 +158,7 @@ func (b *Batch) Commit(ctx context.Context) error {
 		}
 	}
 	b.durable = nil
+	// The trees were synced before, so that no final name leads to missing bytes after a crash.
 	return fsys.SyncDir(b.store.root, treesDir)
 }
 
@@ -161,6 +167,7 @@ func (b *Batch) name(ctx context.Context, t *Tree) error {
 	s := b.store
 	temp, final := t.dir, s.treeDir(t.Digest)
 	for attempt, there := 0, false; ; attempt++ {
+		// rename(2) fails for a directory that is not empty, so it never replaces a tree.
 		taken := s.root.Rename(temp, final)
 		if taken == nil {
 			if !there {
@@ -176,6 +183,7 @@ func (b *Batch) name(ctx context.Context, t *Tree) error {
 			t.dir = final
 			return content.RemoveAll(s.root, temp)
 		case corrupt:
+			// The tree was in the store before, so Close must not remove its replacement.
 			there, err = true, s.Remove(t.Digest)
 		case errors.Is(err, ErrNotFound):
 			err = nil // another process has replaced a corrupt tree

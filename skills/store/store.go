@@ -175,6 +175,7 @@ func (s *Store) Remove(tree digest.Digest) error {
 		return nil
 	}
 	s.mu.Lock()
+	// Another process may store the tree again, with other files behind the remembered marks.
 	delete(s.trees, tree)
 	s.mu.Unlock()
 	return s.dirs.Remove(tree.Encoded())
@@ -212,6 +213,7 @@ func write(
 			return nil, fmt.Errorf("%s: %w", copied[n].Path, err)
 		}
 	}
+	// Modes are set last: files are created while no other user can enter their directories.
 	for name := range dirs {
 		if err := into.Chmod(name, 0o755); err != nil {
 			return nil, err
@@ -227,7 +229,7 @@ func copyFile(root *os.Root, file *File, open Opener) error {
 		return err
 	}
 	defer from.Close()
-	// One byte more than the size detects a file that has grown.
+	// One byte more than the size shows that the file grew.
 	got, size, err := content.Create(root, file.Path, io.LimitReader(from, file.Size+1),
 		func(head []byte) fs.FileMode {
 			if bytes.HasPrefix(head, []byte("#!")) || bytes.HasPrefix(head, []byte("\x7fELF")) {

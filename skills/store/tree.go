@@ -53,6 +53,7 @@ func checkFiles(files []File) error {
 		if err := file.Digest.Validate(); err != nil {
 			return fmt.Errorf("%s: %w", file.Path, err)
 		}
+		// Names such as NUL on Windows are devices and not files.
 		if _, err := filepath.Localize(file.Path); err != nil || file.Path == "." {
 			return &PathError{Path: file.Path}
 		}
@@ -129,6 +130,7 @@ func (t *Tree) read(ctx context.Context) error {
 	}
 	dirs := Dirs(t.Files)
 	for _, m := range t.members {
+		// The digest is of files alone, so that an added empty directory would not change it.
 		if m.dir && !dirs[m.path] {
 			return t.corrupt(m.path, "no file of the tree is below it")
 		}
@@ -237,6 +239,7 @@ func (t *Tree) ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
+	// The limit keeps a file that was replaced by a huge one from filling the memory.
 	data, err := io.ReadAll(io.LimitReader(file, t.Files[at].Size+1))
 	if err != nil {
 		return nil, err

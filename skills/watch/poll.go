@@ -52,6 +52,7 @@ func (w *watcher) poll() {
 	}
 	for path, now := range next {
 		was, known := w.polled[path]
+		// A path that is new to the polls may have changed after the scan read it, but before the first look.
 		if known && now != was || !known && !now.modified.Before(snapshot.Began().Add(-slack)) {
 			w.note(path)
 		}
@@ -79,6 +80,7 @@ func (w *watcher) identify(ctx context.Context) []identity {
 			// A source without a version now is scanned once it has one again.
 			found[i].version, _ = source.Version(ctx)
 		} else if roots[i].FS == nil {
+			// os.Stat follows a link, so a root that now leads elsewhere is another directory.
 			found[i].info, _ = os.Stat(roots[i].Dir)
 		}
 	}
@@ -99,6 +101,7 @@ func (w *watcher) look(ctx context.Context) {
 	w.roots = now
 	w.await()
 	for dir, watched := range w.areas {
+		// A directory that was gone when the watch was added causes no event when it comes back.
 		if !watched && fsys.Exists(dir) {
 			w.noteAll()
 		}

@@ -46,6 +46,7 @@ func (w *watcher) follow(ctx context.Context) {
 		if w.areas[dir] {
 			continue
 		}
+		// Changes since the scan began, and before the watch, cause no event.
 		err := w.add(ctx, dir, snapshot.Began().Add(-slack), 0)
 		gone := errors.Is(err, fs.ErrNotExist) // even if it was created again since
 		if err != nil && !gone {
@@ -76,6 +77,7 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 	if watched, err := w.watchDir(dir); !watched {
 		return err
 	}
+	// The watch is added before the listing: what is created in between causes an event.
 	w.dirs[dir] = true
 	entries, info := list(dir)
 	if info != nil && !info.ModTime().Before(since) {
@@ -111,8 +113,10 @@ func (w *watcher) watchDir(dir string) (watched bool, err error) {
 	}
 	err = w.notify.Add(dir)
 	switch {
+	// A directory that cannot be read is not scanned either.
 	case errors.Is(err, fs.ErrPermission):
 		return false, nil
+	// inotify reports with ENOSPC that fs.inotify.max_user_watches is reached.
 	case errors.Is(err, syscall.ENOSPC):
 		return false, errLimit
 	case err != nil:
@@ -278,6 +282,8 @@ func (w *watcher) event(ctx context.Context, event fsnotify.Event) {
 	if info, err := os.Lstat(event.Name); err != nil || !info.IsDir() {
 		return
 	}
+	// The path of the event is noted, which covers everything below. A time in the future keeps the entries
+	// from being noted one by one.
 	err := w.add(ctx, event.Name, time.Now().Add(slack), 0)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		w.degrade(ctx, err)
@@ -289,6 +295,7 @@ func (w *watcher) failed(ctx context.Context, err error) {
 	if err == nil {
 		return
 	}
+	// An overflow is usual when a large tree is copied, and the full scan finds all of it.
 	if !errors.Is(err, fsnotify.ErrEventOverflow) {
 		w.log.WarnContext(ctx, "events are missing, everything is scanned", slog.Any("err", err))
 	}

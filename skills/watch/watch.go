@@ -1,8 +1,8 @@
 // Package watch keeps a registry of skills up to date with the disk.
 //
 // Every scanned directory is watched, including directories inside of skills. Changes are collected until
-// they pause; then the affected skills are read again ([skills.Registry.Refresh]). The package guarantees
-// that
+// they pause; then the affected skills are read again ([skills.Registry.Refresh]). The package gives these
+// guarantees:
 //
 //   - a change is found even if events are lost, by a full scan at long intervals;
 //   - a tree that never stops changing is refreshed nevertheless, every few seconds;
@@ -180,6 +180,7 @@ func (w *watcher) loop(ctx context.Context) {
 			}
 			poll.Reset(w.interval())
 		case <-rest.C:
+			// A later change may have moved the time after the timer was set.
 			if w.pending() && !time.Now().Before(w.due) {
 				w.refresh(ctx)
 			}
@@ -192,7 +193,7 @@ func (w *watcher) loop(ctx context.Context) {
 
 func (w *watcher) pending() bool { return w.all || len(w.changed) > 0 }
 
-// note adds a path that has changed.
+// note adds a changed path.
 func (w *watcher) note(path string) {
 	w.postpone()
 	w.changed[path] = true
@@ -215,6 +216,7 @@ func (w *watcher) postpone() {
 		w.since = now
 	}
 	w.due = now.Add(w.debounce)
+	// Without this limit a tree that changes all the time would never be read.
 	if last := w.since.Add(maxDebounces * w.debounce); last.Before(w.due) {
 		w.due = last
 	}
@@ -235,6 +237,8 @@ func (w *watcher) refresh(ctx context.Context) {
 	if err != nil {
 		w.log.ErrorContext(ctx, "skills cannot be scanned, the last ones stay", slog.Any("err", err))
 		w.noteAll()
+		// Many failures, such as a lack of descriptors, pass by themselves, and a scan at once would add to
+		// them.
 		w.due = time.Now().Add(retry * w.debounce)
 		return
 	}

@@ -49,6 +49,7 @@ func (c cellFiles) Change(
 	if !info.IsDir() {
 		return fmt.Errorf("%s is not a directory", c)
 	}
+	// Another user who can write the cells could approve a call.
 	if err := fsys.Exposed(info); err != nil {
 		return fmt.Errorf("%s: %w", c, err)
 	}
@@ -76,11 +77,14 @@ func (c cellFiles) Change(
 	if next == nil {
 		return nil
 	}
+	// Only a new cell can exceed the limit, and each call that asks makes one, so that the directory is
+	// cleaned often enough.
 	if was == nil {
 		if err := c.prune(root, life); err != nil {
 			return err
 		}
 	}
+	// After a crash the user is asked again; a sync would keep the call waiting for the disk.
 	return fsys.WriteUnsyncedIn(root, name, next, 0o600)
 }
 

@@ -45,8 +45,11 @@ func (p *Plan) parts(ctx context.Context, snapshot *skills.Snapshot) (cluster.Pa
 	for _, option := range o.Table() {
 		var err error
 		switch {
+		// Options with a form of their own in the file, such as entries and profiles, are compared one by one
+		// below.
 		case option.Section == config.SectionPolicy && option.InFile == nil && option.Flag != "":
 			err = add(option.Value, "--%s", option.Flag)
+		// How many runs a machine can take depends on the machine.
 		case option.Flag == "limit" && option.Part != "concurrent":
 			err = add(option.Value, "--limit %s", option.Part)
 		}
@@ -82,6 +85,8 @@ func (p *Plan) parts(ctx context.Context, snapshot *skills.Snapshot) (cluster.Pa
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
+		// A skill that cannot be indexed is compared by its SKILL.md, so that one broken skill does not keep
+		// a server out.
 		if err == nil {
 			content = index.TreeDigest
 		}

@@ -73,6 +73,7 @@ func (o *Options) checkHTTP() error {
 		shared := flag == "auth-evidence" || flag == "http-activation" ||
 			flag == "http-path" || flag == "rate-limit" ||
 			flag == "insecure-no-auth" && !h.NoAuth
+		// An option that does nothing may be a security measure that the operator believes to be on.
 		if kind == config.FromFlag || kind == config.FromEnv && !shared {
 			return exit.Usagef("add --http ADDR or --unix PATH", "--%s has no effect on stdio", flag)
 		}
@@ -103,6 +104,8 @@ func (o *Options) serveHTTP(
 	}
 	logger.InfoContext(ctx, "listening", slog.String("addr", listener.Addr().String()),
 		slog.String("path", o.HTTP.Path))
+	// The keys are fetched while the server listens, so that an issuer that is down does not keep it from
+	// starting.
 	defer o.loadKeys(ctx, opts.Auth, logger)()
 	return server.ServeHTTP(ctx, listener, opts)
 }
@@ -182,6 +185,7 @@ func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *cert
 		opts.Hosts = append(opts.Hosts, u.Hostname())
 		opts.Origins = append(opts.Origins, originOf(u))
 	}
+	// Addresses are accepted anyway, because DNS rebinding needs a name.
 	if host, _, err := net.SplitHostPort(h.Addr); err == nil && host != "" && net.ParseIP(host) == nil {
 		opts.Hosts = append(opts.Hosts, host)
 	}
@@ -271,6 +275,7 @@ func (o *Options) ownToken(addr string, logger *slog.Logger) (*httpauth.Authenti
 	if err != nil {
 		return nil, err
 	}
+	// The hash is written again at each start, since the user may have replaced the token.
 	line := fmt.Sprintf("owner: %x\n", sha256.Sum256(bytes.TrimSpace(text)))
 	if err := fsys.WriteFile(hashes, []byte(line), 0o600); err != nil {
 		return nil, exit.Errorf(exit.Failure, hint, "the token of --http: %w", err)
@@ -284,6 +289,7 @@ func (o *Options) ownToken(addr string, logger *slog.Logger) (*httpauth.Authenti
 			strings.ReplaceAll(token, "'", `'\''`))),
 		slog.String("setup", "skillsd setup CLIENT --write --http "+scheme+"://"+addr+
 			o.HTTP.Path+" --token-env SKILLSD_TOKEN"))
+	// The token takes the same way as tokens of an operator, so that its file is read again when it changes.
 	o.HTTP.TokenFile = hashes
 	return o.authenticator(logger)
 }
@@ -310,6 +316,8 @@ func (o *Options) authenticator(logger *slog.Logger) (*httpauth.Authenticator, e
 		cfg.JWT = &httpauth.JWTConfig{Issuer: h.Issuer, Audiences: h.Audiences, Keys: h.Keys,
 			Algorithms: h.Algorithms, Scopes: h.Scopes}
 		if len(h.Audiences) == 0 {
+			// An audience is required: a token that the issuer made for another service must not open this
+			// one (RFC 8707).
 			cfg.JWT.Audiences = []string{h.PublicURL}
 		}
 	}

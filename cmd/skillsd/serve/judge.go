@@ -130,6 +130,7 @@ func AllowState(
 		return row
 	}
 	info := r.Program()
+	// The policy knows the file under the path of the nested skill only.
 	if nested := snapshot.Nested(sk, entry.Path); nested != nil && script.Outside(entry.Path) {
 		row.State, row.Detail = "unsupported", OfNested(nested)
 		return row
@@ -137,6 +138,7 @@ func AllowState(
 	row.Runtime = info.Runtime
 	row.Changed = entry.Changed(r.Digest, index.TreeDigest)
 	switch {
+	// The state comes before changes: allowing the script again would not make it run.
 	case row.Runtime == "":
 		row.State, row.Detail, row.Hint, row.Changed = "unsupported", info.Problem,
 			HintRuntime(info.Problem), ""
@@ -209,6 +211,7 @@ func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
 			continue
 		}
 		changed[row.Script] = true
+		// A skill that changes often must not repeat the warning for each scan.
 		if w.warned[row.Script] {
 			continue
 		}
@@ -237,6 +240,7 @@ type Judge struct {
 func NewJudge(serve *Options, specs []string) (*Judge, error) {
 	process, flags := serve.Process, pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	serve.Register(flags)
+	// A broken configuration is reported by the command itself; rows without a verdict are still useful.
 	if err := serve.Configure(flags); err != nil {
 		return JudgeFor(process, nil, specs)
 	}
@@ -258,6 +262,7 @@ func JudgeFor(p *config.Process, serve *Options, specs []string) (*Judge, error)
 	if err != nil || serve == nil {
 		return &Judge{Allow: allow}, err
 	}
+	// The copy keeps the given entries from becoming options of the caller.
 	o := *serve
 	o.AllowScripts = specs
 	if p.Cfg.OriginOf("allow-skill-script").Kind == config.FromFlag {
@@ -284,6 +289,7 @@ func (j *Judge) Unreleased(entry policy.Entry) bool {
 // a call can have, is ignored. It is also nil if the script does not exist or cannot be read, which callers
 // report themselves.
 func (j *Judge) Refuses(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) *policy.Denial {
+	// With the strongest approval, whatever is still refused no user can allow.
 	denial := j.denial(ctx, snapshot, entry, policy.ApprovalOfCall)
 	if denial != nil && (denial.Code == policy.CodeLeaseInvalid || needsUser(denial)) {
 		return nil

@@ -86,12 +86,15 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
+	// bind(2) fails for a name that exists, even if no process listens there.
 	if stale {
 		if err := os.Remove(path); err != nil {
 			return nil, err
 		}
 	}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		// Linux gives the name the mode of the socket, so that no other user can connect between bind and
+		// chmod.
 		return c.Control(func(fd uintptr) { syscall.Fchmod(int(fd), 0o600) })
 	}}
 	listener, err := config.Listen(ctx, "unix", path)

@@ -80,6 +80,7 @@ func (o *Options) observe(
 // end flushes pending data and stops serving the metrics, even after ctx is done. Open answers get a second
 // to finish.
 func (b *observation) end(ctx context.Context) {
+	// The end of ctx is what stopped the server, and the last data must still be sent.
 	ctx = context.WithoutCancel(ctx)
 	b.Close(ctx)
 	if b.page == nil {

@@ -101,6 +101,7 @@ func (o *Options) listenPage(ctx context.Context) (net.Listener, *Login, error) 
 	}
 	login, err := o.pageLogin(listener.Addr().String())
 	if err == nil && !isLoopback(listener) && (login == nil || login.URL.Scheme != "https") {
+		// A link with access is enough to read every record, and would cross the network in the clear.
 		err = exit.Usagef("listen on 127.0.0.1, and use ssh -L from other machines; or give "+
 			"--page-client and --page-url https://..., with a proxy in front that adds TLS",
 			"--page %s can be reached from other machines", o.Page.Addr)
@@ -139,6 +140,7 @@ func (o *Options) pageLogin(addr string) (*Login, error) {
 	if p.Client == "" {
 		return nil, nil
 	}
+	// Browsers write hosts in lower case, and the Host header is compared as text.
 	at, err := url.Parse(strings.ToLower(cmp.Or(p.URL, "http://"+addr)))
 	if err != nil || at.Host == "" || at.User != nil ||
 		strings.Trim(at.Path, "/")+at.RawQuery+at.Fragment != "" {

@@ -48,6 +48,7 @@ type Options struct {
 // Configure sets the flags of serve, some or all of which are flags of the running command. Flags that were
 // not given get their values from the environment or the file. The origins are then the origins of serve.
 func (o *Options) Configure(all *pflag.FlagSet) error {
+	// The copy keeps the origins of the running command, which its messages are about.
 	own := *o.Process
 	o.Process = &own
 	return own.Cfg.Configure(config.Flags{All: all, Own: all}, own.Env)
@@ -234,6 +235,7 @@ func (o *Options) readManifest(facts *snapshot.Facts) error {
 		return fmt.Errorf("%s%s: %w", path, at, err)
 	}
 	facts.Manifest, facts.ManifestPath = manifest, path
+	// The manifest is written for one run, and what the operator configured wins over it.
 	if manifest.Mode != "" && facts.ModeSource == snapshot.ModeDefault {
 		o.Mode, facts.ModeSource = manifest.Mode, snapshot.ModeManifest
 	}

@@ -56,6 +56,7 @@ func (o *origins) of(ctx context.Context, sk *skills.Skill, tree digest.Digest) 
 		}
 		tree = index.TreeDigest
 	}
+	// A record must not name a source for bytes that did not come from there.
 	if e.Tree != tree {
 		return nil
 	}
@@ -77,6 +78,7 @@ func (o *origins) current() *install.Lock {
 		o.info.Size() == info.Size() {
 		return o.lock
 	}
+	// A lock file that cannot be read must not leave the facts of an earlier one.
 	o.info = nil
 	lock, err := install.ReadLock(file)
 	if err != nil {

@@ -74,6 +74,7 @@ func (p *Plan) findPaths() (err error) {
 			return err
 		}
 	}
+	// Roots that are dropped need no check below, so it comes first.
 	p.dropAwaited()
 	searched, err := o.searched()
 	if err != nil {
@@ -133,6 +134,7 @@ func (p *Plan) dropAwaited() {
 		installed := config.Inside(root.Dir, p.own[0].path)
 		writable := mode == sandbox.WorkspaceRW && !installed &&
 			(o.FromClient || dir != "" && config.Inside(root.Dir, dir))
+		// A script could let the link lead to skills of its own before the directory exists.
 		linked := dir != "" && mode != sandbox.WorkspaceRO && linkBelow(dir, root.Dir)
 		return writable || linked || slices.ContainsFunc(p.own, holds)
 	})
@@ -218,6 +220,7 @@ func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error)
 	}
 	real, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {
+		// A misspelt mode reads as a part of the path; the message must not be about a missing directory.
 		if at := strings.LastIndexByte(dir, ':'); at > 0 {
 			if config.IsDir(dir[:at]) {
 				return ws, "", exit.Flag("workspace",
@@ -231,6 +234,7 @@ func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error)
 		hint := cmp.Or(exit.SystemHint(err), "name another directory")
 		return ws, "", exit.Usagef(hint, "--workspace: %s: %w", dir, err)
 	}
+	// Scripts get the handle, so a directory that is moved later stays the one that was checked.
 	handle, err := os.OpenFile(real, os.O_RDONLY|fsys.NonBlock, 0)
 	if err != nil {
 		return ws, "", exit.Flag("workspace", err)
@@ -342,6 +346,7 @@ const maxLinks = 40
 func linkBelow(dir, path string) bool {
 	at := filepath.VolumeName(path) + string(filepath.Separator)
 	names := strings.Split(filepath.ToSlash(path[len(filepath.VolumeName(path)):]), "/")
+	// filepath.EvalSymlinks returns only where the path leads, not which links it goes through.
 	for links := 0; len(names) > 0 && links < maxLinks; {
 		at, names = filepath.Join(at, names[0]), names[1:]
 		target, err := os.Readlink(at)
@@ -506,6 +511,7 @@ func holds(dir string, info fs.FileInfo, path string) bool {
 		return true
 	}
 	for at := config.Resolved(path); ; at = filepath.Dir(at) {
+		// Comparing inodes also finds bind mounts.
 		if other, err := os.Stat(at); err == nil && os.SameFile(info, other) {
 			return true
 		}

@@ -111,6 +111,7 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 	}
 	resolve := o.Roots.Resolve
 	if o.watches() {
+		// Without a watch, no later scan would find a directory that is missing now.
 		resolve = o.Roots.Awaiting
 	}
 	p.roots, err = resolve(o.Process)
@@ -125,12 +126,16 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 			p.fail(o.checkQuotas())
 		}
 	}
+	// One configuration may be used for stdio too, where each client has its own server outside of the
+	// cluster.
 	if o.Cluster.Enabled() && o.HTTP.Enabled() {
 		p.fail(p.checkCluster())
 	}
 	if p.usesEnvironments() {
 		p.lock, err = o.Process.ReadLock()
 		if err != nil {
+			// It is only a warning: scripts without packages still run, and the others are refused with the
+			// reason.
 			p.warn(exit.Usagef("correct it, or remove it and run `skillsd env sync`", "%w", err))
 		}
 	}
@@ -184,6 +189,8 @@ func (o *Options) checkQuotas() error {
 			quota{"principals." + name + ".record_outputs", principals[name].RecordOutputs})
 	}
 	for _, q := range quotas {
+		// The room for an outcome is reserved before a run, because a run whose end cannot be recorded must
+		// not begin.
 		if q.most > 0 && int64(q.most) <= room {
 			return exit.Usagef("set it above "+config.Size(room).String()+
 				"; a smaller output in --limit needs less",
@@ -224,6 +231,7 @@ func (p *Plan) checkPinned() error {
 		return nil
 	}
 	for _, entry := range p.Policy.Entries() {
+		// Without digests each server would pin the files that it has at its own start.
 		if entry.Pin == "" || entry.Tree == "" && !entry.PinScript {
 			return exit.Usagef("`skillsd allow` writes both digests",
 				"--cluster: the allowlist entry %s lacks the digest of its tree or its script", entry.Spec())
@@ -262,6 +270,7 @@ func (p *Plan) Err() error {
 func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	o, discard := p.options, slog.New(slog.DiscardHandler)
 	try := func(err error) {
+		// The server that doctor examines may be running.
 		if errors.Is(err, AddressTaken) {
 			p.warn(err)
 			return
@@ -458,6 +467,7 @@ func (p *Plan) Collect(ctx context.Context, release func(context.Context, string
 			case c.Err == nil:
 				deleted++
 				bytes += c.Bytes
+			// A session in use is deleted at a later check.
 			case !errors.Is(c.Err, provenance.ErrHeld):
 				err = errors.Join(err, c.Err)
 			}

@@ -89,6 +89,7 @@ func (r *reloader) refresh(ctx context.Context) {
 		if failed, ok := errors.AsType[*exit.Error](err); ok {
 			hint = failed.Hint
 		}
+		// Records name that the rules in force are not those in the file.
 		r.sessions.Unheeded(true)
 		r.logger.ErrorContext(ctx, "the changed configuration is not valid: the previous one stays in "+
 			"force", tint.Err(err), slog.String("hint", hint))
@@ -100,6 +101,8 @@ func (r *reloader) refresh(ctx context.Context) {
 // settled waits until the file stops changing, and reports whether it did.
 func (r *reloader) settled(change config.Change) bool {
 	for begin := time.Now(); time.Since(begin) < maxSettle; {
+		// A file that was replaced by a rename is complete; one that is written in place may have a part
+		// missing.
 		if change == config.Replaced {
 			time.Sleep(settle)
 		} else {
@@ -128,6 +131,7 @@ func (r *reloader) reload(ctx context.Context) (err error) {
 	}
 	live, restart := differences(r.now, next)
 	if r.plan.Cluster != nil {
+		// The servers of a cluster must decide alike, so that rules change only with a generation.
 		live, restart = nil, slices.Concat(live, restart)
 	}
 	if len(live) > 0 {
@@ -160,6 +164,7 @@ func (r *reloader) replace(ctx context.Context, p *Plan, live []string) error {
 			return exit.Directory("state directory", "--state", err)
 		}
 	}
+	// Finding interpreters again starts each of them, which calls would wait for.
 	if !slices.Equal(was.own, p.own) || slices.Contains(live, "interpreters") {
 		was.Detection.look(next.finder(p, was.Detection.writable))
 	}
@@ -168,6 +173,7 @@ func (r *reloader) replace(ctx context.Context, p *Plan, live []string) error {
 		Environments: &packages.Environments{Store: was.environments, Lock: p.lock,
 			Python: was.Detection.python}}
 	if was.client != nil && p.client != nil {
+		// Otherwise a reload would forget where paths led, and a script could redirect one.
 		p.client.continues(was.client)
 		rules.ClientWorkspace = p.client.open
 	}
@@ -180,6 +186,7 @@ func (r *reloader) replace(ctx context.Context, p *Plan, live []string) error {
 	}
 	if p.Policy.Offers(mcpserver.ToolRun) && !r.offered {
 		r.offered = true
+		// The context of the request would end the sandboxes that are prepared.
 		was.Detection.Start(r.serving, r.logger, true)
 	}
 	return nil
@@ -200,8 +207,8 @@ func aside(option *config.Option) bool {
 	return strings.HasPrefix(option.Key, "trust.") || option.Key == "index"
 }
 
-// differences returns the keys of the changed options: those that take effect in a running server, and those
-// that need a restart.
+// differences returns the keys of the changed options, separated by whether they take effect in a running
+// server or need a restart.
 func differences(was, is *Options) (running, restart []string) {
 	before, after := was.values(), is.values()
 	for i, option := range is.Table() {

@@ -44,6 +44,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	}
 	if !o.HTTP.Enabled() {
 		var release func()
+		// Over HTTP a server has many clients, none of which started it.
 		ctx, release = withParent(ctx, logger)
 		defer release()
 	}
@@ -55,6 +56,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	if err := p.Open(ctx, logger); err != nil {
 		return err
 	}
+	// Two servers with one directory of records would not know of each other's refusals and approvals.
 	if o.HTTP.Enabled() && !o.HTTP.SharedRecords && p.Cluster == nil {
 		release, err := filestore.Serve(p.own[1].path)
 		if err != nil {
@@ -138,6 +140,7 @@ func (o *Options) serverConfig(
 	if err == nil { // else the directory was removed, so arguments cannot name files in it
 		cfg.WorkDir = dir
 	}
+	// Desktop clients start servers in the home directory or in /, which are not projects.
 	if !o.isHome(cfg.WorkDir) {
 		cfg.StartDir = cfg.WorkDir
 	}
@@ -240,8 +243,8 @@ func Unreleased(entry policy.Entry) string {
 // restAfter is how long after the first scan a server does its deferred work, which no client waits for.
 const restAfter = 100 * time.Millisecond
 
-// serve runs the transport and, concurrently, the first scan and then the watch. If a skill, root or session
-// that the operator named is missing, it returns an error before it answers any client.
+// serve runs the transport and, concurrently, the first scan and then the watch. It returns an error before
+// it answers any client if a skill, root or session that the operator named is missing.
 func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, logger *slog.Logger) error {
 	registry := p.Registry
 	garbage.Within(native.GroupMemory())
@@ -255,6 +258,7 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 		if err := o.resume(ctx, server); err != nil {
 			return err
 		}
+		// It needs the skills, whose digests are compared, and comes before the first request is answered.
 		if err := p.join(ctx); err != nil {
 			return err
 		}

@@ -35,6 +35,7 @@ func (o *Options) Work(ctx context.Context) (err error) {
 	if err := cluster.CheckWorker(&o.Cluster); err != nil {
 		return err
 	}
+	// The configuration of the servers may be used for workers too.
 	o.HTTP.Addr, o.HTTP.Unix = "", ""
 	if err := o.makeInstalledRoots(); err != nil {
 		return err
@@ -48,6 +49,7 @@ func (o *Options) Work(ctx context.Context) (err error) {
 		return exit.Usagef("`skillsd allow SKILL:scripts/PATH` allows one",
 			"a worker without allowed scripts has nothing to run")
 	}
+	// A worker runs what a server decided about, so both must mean the same bytes.
 	if err := p.checkPinned(); err != nil {
 		return err
 	}
@@ -58,6 +60,7 @@ func (o *Options) Work(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
 	p.Detection.Start(ctx, logger, true)
 	defer p.Detection.End()
+	// A worker that takes jobs and refuses each would take them from workers that can run them.
 	if _, err := p.Detection.runner(ctx); err != nil {
 		return exit.Errorf(exit.Failure, "see `skillsd doctor`", "a worker needs a sandbox: %w", err)
 	}
@@ -259,6 +262,7 @@ func (p *Plan) fetch(
 // refused returns why a worker does not install a published skill. The operator has checked the trees of the
 // entries, and an entry without a tree would run any files installed at its path.
 func refused(e *install.Entry, all []allowed) error {
+	// The catalogue has files without their signatures, which a worker could not verify.
 	if e.Origin.Signer != "" {
 		return errors.New("it is signed: install it on this machine from its source, with the signature")
 	}

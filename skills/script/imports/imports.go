@@ -7,8 +7,8 @@
 // sandbox with the interpreter and the packages of the run; no part of them is executed, and the answer is
 // parsed as untrusted too. Scripts for Node are parsed here.
 //
-// The name of a package is never derived from the name of a module: anyone may register a package with a name
-// that scripts import. A package is suggested only if the skill names it, or the table of this package. The
+// The name of a package is never derived from the name of a module: anyone may register a package under a
+// name in an import. A package is suggested only if the skill names it, or the table of this package. The
 // table takes precedence, since its entries were reviewed.
 package imports
 
@@ -21,7 +21,7 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// Kind tells when a module is needed.
+// Kind describes when a module is needed.
 type Kind string
 
 // The kinds, most certain first.
@@ -69,6 +69,7 @@ func Python(interpreter string, scripts []string, files map[string][]byte) (argv
 		Scripts []string          `json:"scripts"`
 		Files   map[string][]byte `json:"files"`
 	}{scripts, files})
+	// Isolated mode keeps modules in the working directory from taking the place of the standard library.
 	return []string{interpreter, "-I", "-B", "-c", pythonProgram}, stdin, err
 }
 

@@ -60,6 +60,7 @@ type nodeLook struct {
 
 // follow reads a file of the skill.
 func (l *nodeLook) follow(file string, kind Kind) {
+	// Files import each other in circles, and a file may name thousands of others.
 	if l.done[file] || len(l.done) > MaxFiles || strings.HasSuffix(file, ".json") {
 		return
 	}
@@ -71,6 +72,7 @@ func (l *nodeLook) follow(file string, kind Kind) {
 		between := text[counted:at[0]]
 		depth += strings.Count(between, "{") - strings.Count(between, "}")
 		counted = at[0]
+		// Types are erased before the script runs.
 		if typesOnly().MatchString(statement) {
 			continue
 		}
@@ -87,6 +89,8 @@ func (l *nodeLook) follow(file string, kind Kind) {
 		}
 		l.relative(file, name, of)
 	}
+	// Any text that looks like a path is followed: what an operator sees before allowing a script must not
+	// lack a file that runs with it.
 	for _, named := range nodeNamed().FindAllSubmatch(l.files[file], maxNamed) {
 		l.relative(file, string(named[1]), Lazy)
 	}

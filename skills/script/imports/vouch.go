@@ -73,6 +73,7 @@ func Block(script []byte) (*Metadata, error) {
 		if string(match[1]) != "script" {
 			continue
 		}
+		// PEP 723 requires an error, since tools would choose different blocks.
 		if seen {
 			return nil, errBlocks
 		}
@@ -168,6 +169,7 @@ func compare(a, b []int) int {
 func (t *Texts) asked(isNode bool) (all []Asked) {
 	add := func(source Source, specs ...string) {
 		for _, spec := range specs {
+			// The condition on the machine is cut off because only the name vouches for the package.
 			spec, _, _ = strings.Cut(spec, ";")
 			all = append(all, Asked{strings.TrimSpace(spec), source})
 		}

@@ -40,7 +40,7 @@ const (
 const (
 	TypeSkill   = "skill-md" // a SKILL.md alone
 	TypeArchive = "archive"  // a tar or zip archive with SKILL.md at its root
-	// TypeFiles is an entry of version 0.1.0: files beside the index, without digests.
+	// TypeFiles is an entry of version 0.1.0: files next to the index, without digests.
 	TypeFiles = "files"
 )
 
@@ -97,6 +97,7 @@ func Parse(data []byte, base *url.URL) (*Index, error) {
 	known := map[string]*Entry{}
 	for n, raw := range file.Skills {
 		e := &Entry{}
+		// Each entry is decoded on its own, so that one that is broken does not cost the others.
 		if err := json.Unmarshal(raw, e); err != nil {
 			e = &Entry{Problem: "is not an entry of an index"}
 		}
@@ -124,6 +125,8 @@ func (e *Entry) check(base *url.URL, old bool) string {
 	if old && e.Type == "" && e.URL == "" && len(e.Files) > 0 {
 		return e.checkFiles(base)
 	}
+	// An entry of version 0.2.0 has a digest of all bytes; a list of files next to it would be a second
+	// content.
 	e.Files = nil
 	at, err := base.Parse(e.URL)
 	switch {
@@ -140,7 +143,7 @@ func (e *Entry) check(base *url.URL, old bool) string {
 	return ""
 }
 
-// checkFiles is check for an entry of version 0.1.0, whose files are at NAME/FILE beside the index.
+// checkFiles is check for an entry of version 0.1.0, whose files are at NAME/FILE next to the index.
 func (e *Entry) checkFiles(base *url.URL) string {
 	e.Type, e.Digest = TypeFiles, ""
 	if len(e.Files) > maxFiles {

@@ -42,6 +42,8 @@ func Scan(ctx context.Context, dir string) ([]*skills.Skill, error) {
 	}
 	var top []*skills.Skill
 	all := slices.Concat(snapshot.Skills, snapshot.Withheld)
+	// The slash makes a skill sort directly before the skills inside of it: "a-b" would come between "a" and
+	// "a/b".
 	slices.SortFunc(all, func(a, b *skills.Skill) int { return strings.Compare(a.Dir+"/", b.Dir+"/") })
 	for _, sk := range all {
 		if last := len(top) - 1; last >= 0 &&
@@ -70,6 +72,7 @@ func Pack(ctx context.Context, sk *skills.Skill) ([]byte, *Artifact, error) {
 		return nil, nil, err
 	}
 	var b bytes.Buffer
+	// The header of the writer has no name and no time, so that the same files give the same bytes.
 	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
 	if err != nil {
 		return nil, nil, err
@@ -84,6 +87,7 @@ func Pack(ctx context.Context, sk *skills.Skill) ([]byte, *Artifact, error) {
 		if err != nil {
 			return nil, nil, err
 		}
+		// The archive would not have the digest of the tree that is published with it.
 		if !content.Matches {
 			err = fmt.Errorf("%s changed while it was read", f.Path)
 		}
@@ -178,6 +182,7 @@ func Publish(ctx context.Context, list []*skills.Skill, site string) ([]*Artifac
 			Description: sk.Description(), URL: at, Digest: made.Digest})
 	}
 	slices.SortFunc(index.Skills, func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
+	// Everything is packed before anything is written, so that a bad skill leaves the site as it was.
 	for _, made := range artifacts {
 		if err := Write(made.File, contents[made.File]); err != nil {
 			return nil, err

@@ -38,6 +38,8 @@ func (r *Repository) Bundles(ctx context.Context, f *Found, kind string, limit i
 		if at.Size > maxManifest {
 			continue
 		}
+		// A registry accepts bundles from anybody who may push, so one that is broken must not hide a valid
+		// one.
 		text, err := content.FetchAll(ctx, r.remote.Manifests(), at)
 		if err != nil {
 			continue

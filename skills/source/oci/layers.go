@@ -25,6 +25,7 @@ func (r *Repository) Extract(ctx context.Context, s *Skill, into *os.Root, most 
 	}
 	manifest := s.manifest
 	if manifest == nil {
+		// FetchAll allocates the size that the index names.
 		if s.at.Size > maxManifest {
 			return nil, fmt.Errorf("the manifest has %d bytes, more than %d", s.at.Size, maxManifest)
 		}
@@ -42,6 +43,7 @@ func (r *Repository) Extract(ctx context.Context, s *Skill, into *os.Root, most 
 	rules.Layer, rules.Left = true, func(name string) { e.left = append(e.left, name) }
 	e.files = archive.NewExtraction(into, rules, len(manifest.Layers))
 	for n, layer := range manifest.Layers {
+		// The stored sizes are compared before anything is fetched.
 		most -= layer.Size
 		if most < 0 {
 			return nil, errors.New("the layers have more bytes than they may")
@@ -88,6 +90,7 @@ func (e *extraction) layer(ctx context.Context, n int, at v1.Descriptor) (err er
 	if err := e.into.MkdirAll(archive.Work, 0o700); err != nil {
 		return err
 	}
+	// A title may name any path, so that the file gets it only after the rules of names.
 	blob := fmt.Sprintf("%s/layer-%d", archive.Work, n)
 	file, err := e.into.OpenFile(blob, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

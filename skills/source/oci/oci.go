@@ -108,6 +108,7 @@ func Home(repository string) (*url.URL, error) {
 	}
 	home := &url.URL{Scheme: "https", Host: at.Host(), Path: "/v2/"}
 	if web.IsHere(home.Hostname()) {
+		// Registries on this machine, as for tests, usually have no certificate.
 		home.Scheme = "http"
 	}
 	return home, nil
@@ -153,6 +154,7 @@ func (r *Repository) Resolve(ctx context.Context, name string) (digest.Digest, e
 // because of it.
 func Denied(err error) bool {
 	answer, ok := errors.AsType[*errcode.ErrorResponse](err)
+	// Registries answer 404 for a private repository, so that a stranger does not learn of it.
 	return errors.Is(err, auth.ErrBasicCredentialNotFound) || errors.Is(err, errdef.ErrNotFound) ||
 		ok && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
 }
@@ -254,6 +256,7 @@ func (f *Found) collect(list []v1.Descriptor) {
 				Problem: fmt.Sprintf("%.100q is not a name of a skill", one.Name)}
 		}
 		if other := known[one.Name]; other != nil {
+			// Neither of them is used: their order in the index would decide.
 			other.Problem = "several manifests have this name"
 			continue
 		}

@@ -37,6 +37,7 @@ type Packed struct {
 // fails, there is no tag. It sets the Digest of each artifact, and returns the digest of the tag, which is
 // the same for the same bytes.
 func (r *Repository) Publish(ctx context.Context, list []*Packed, tag string) (digest.Digest, error) {
+	// The registry would take it for a digest that the bytes must have.
 	if digest.Digest(tag).Validate() == nil {
 		return "", errors.New("what is published has a tag, not a digest")
 	}
@@ -59,6 +60,7 @@ func (r *Repository) Publish(ctx context.Context, list []*Packed, tag string) (d
 			v1.AnnotationCreated: "1970-01-01T00:00:00Z",
 		}
 		config := v1.DescriptorEmptyJSON
+		// Data would repeat the empty JSON in each manifest.
 		config.Data = nil
 		at, err := r.pushManifest(ctx, v1.MediaTypeImageManifest, v1.Manifest{
 			Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest,
@@ -71,6 +73,7 @@ func (r *Repository) Publish(ctx context.Context, list []*Packed, tag string) (d
 		at.Annotations = map[string]string{nameKey: one.Artifact.Name}
 		index.Manifests = append(index.Manifests, at)
 	}
+	// The tag comes last, so that a failed push leaves the earlier version under it.
 	named := index.Manifests[0]
 	if len(list) > 1 {
 		var err error

@@ -159,6 +159,7 @@ func Read(source fs.FS) *Source {
 	s := &Source{}
 	for _, file := range marketplaces {
 		m := market{}
+		// Other programs have files of the last name, which list nothing.
 		if s.read(source, file, &m) && (len(m.Plugins) > 0 || m.Name != "") {
 			s.market(source, &m)
 			return s
@@ -224,6 +225,7 @@ func (s *Source) market(source fs.FS, m *market) {
 func (m *manifest) where(root string) (remote Remote, dir string, err error) {
 	var local string
 	if json.Unmarshal(m.Source, &local) == nil {
+		// pluginRoot is a prefix for bare names only, as in Claude Code.
 		if root != "" && !strings.HasPrefix(local, ".") {
 			local = path.Join(root, local)
 		}
@@ -239,6 +241,7 @@ func (m *manifest) where(root string) (remote Remote, dir string, err error) {
 	remote = Remote{Source: at.URL, Ref: at.Ref, Dir: strings.TrimPrefix(at.Path, "./")}
 	switch {
 	case at.Sha != "" || at.Commit != "":
+		// A commit names exact bytes, so it wins over a branch or a tag.
 		remote.Ref = at.Sha + at.Commit
 	case at.Source == "local" || at.Source == "directory":
 		dir, err = inside(".", at.Path)
@@ -383,6 +386,7 @@ func manifestDirs(source fs.FS) (dirs []string) {
 	_ = fs.WalkDir(source, ".", func(name string, entry fs.DirEntry, err error) error {
 		seen++
 		switch {
+		// A directory that cannot be read has no manifest for this program; the others still count.
 		case err != nil:
 			return nil
 		case seen > maxWalk || len(dirs) == maxPlugins:

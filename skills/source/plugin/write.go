@@ -55,6 +55,7 @@ func Write(root *os.Root, p *Published) (files []string, err error) {
 	for _, name := range []string{"plugin.json", ".claude-plugin/marketplace.json"} {
 		var b bytes.Buffer
 		to := json.NewEncoder(&b)
+		// Descriptions are read by people, so & and < stay.
 		to.SetEscapeHTML(false)
 		to.SetIndent("", "  ")
 		if err := to.Encode(texts[name]); err != nil {

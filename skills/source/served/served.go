@@ -139,6 +139,7 @@ func (s *Server) Skills(ctx context.Context) ([]*Skill, error) {
 
 // top returns the skills that are not inside another one, each name once.
 func top(all []*Skill) []*Skill {
+	// The slash makes a skill sort directly before the skills inside of it.
 	slices.SortStableFunc(all, func(a, b *Skill) int { return strings.Compare(a.Name+"/", b.Name+"/") })
 	var found []*Skill
 	for _, one := range all {
@@ -174,6 +175,7 @@ func (l *listed) skill(n int) *Skill {
 		name, inside := strings.CutPrefix(at, dir)
 		left -= f.Size
 		switch {
+		// A file elsewhere on the server may be of another skill, or a path that leads out of the directory.
 		case err != nil || !inside || archive.CheckName(name) != nil:
 			s.Problem = fmt.Sprintf("the file %.100q is not below the skill", f.URI)
 		case f.Digest.Validate() != nil || f.Digest.Algorithm() != digest.SHA256 || f.Size < 0:
@@ -186,6 +188,7 @@ func (l *listed) skill(n int) *Skill {
 			return s
 		}
 	}
+	// The digest must not depend on the order in which the server lists the files.
 	slices.SortFunc(s.files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
 	var text strings.Builder
 	for _, f := range s.files {
@@ -223,6 +226,7 @@ func (s *Server) Extract(ctx context.Context, one *Skill, into *os.Root) error {
 }
 
 func writeNew(into *os.Root, name string, data []byte, mode fs.FileMode) error {
+	// O_EXCL refuses a name that is listed twice, here or on a file system that ignores case.
 	to, err := into.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
@@ -240,6 +244,7 @@ func (s *Server) read(ctx context.Context, f file) ([]byte, error) {
 	if len(got.Contents) != 1 {
 		return nil, fmt.Errorf("the server gave %d contents for %.100q", len(got.Contents), f.URI)
 	}
+	// An empty file has neither a blob nor a text.
 	data := got.Contents[0].Blob
 	if data == nil {
 		data = []byte(got.Contents[0].Text)

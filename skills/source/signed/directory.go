@@ -55,6 +55,7 @@ func compare(
 ) error {
 	for path, sum := range files {
 		switch want, ok := resources[path]; {
+		// The bundle cannot sign itself.
 		case path == at || !ok && slices.Contains(unsignedNames, path):
 		case !ok:
 			return fmt.Errorf("the file %.200q is not signed", path)
@@ -102,12 +103,14 @@ func (e *envelope) resources() (map[string]digest.Digest, error) {
 			return nil, fmt.Errorf("the file %.200q is signed by the digest %.40q; sha256 is read", r.Name,
 				r.Algorithm)
 		}
+		// A second digest for one name would let either bytes pass.
 		if resources[r.Name] != "" {
 			return nil, fmt.Errorf("the file %.200q is signed twice", r.Name)
 		}
 		resources[r.Name] = digest.NewDigestFromBytes(digest.SHA256, raw)
 		all.Write(raw)
 	}
+	// Model Signing defines the digest of the subject as the hash of the digests of all files.
 	if statement.Subject[0].Digest["sha256"] != hex.EncodeToString(all.Sum(nil)) {
 		return nil, errors.New("the digests of the files are not those that the signature is about")
 	}

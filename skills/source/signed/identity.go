@@ -13,8 +13,8 @@ const identityPrefix = "sigstore:"
 // maxIdentity is the longest issuer and the longest identity, in bytes.
 const maxIdentity = 2048
 
-// Identity returns the signer with an identity at an issuer, such as a mail address or the URL of a
-// workflow. A "*" in an identity stands for any text without "/" and "@".
+// Identity returns the signer with an identity at an issuer, such as a mail address or the URL of a workflow.
+// A "*" in an identity matches any text without "/" and "@".
 func Identity(issuer, identity string) (Signer, error) {
 	s := Signer(identityPrefix + issuer + " " + identity)
 	return s, s.Check()
@@ -54,6 +54,7 @@ func (s Signer) Covers(other Signer) bool {
 
 // matches reports whether a pattern matches the whole of an identity.
 func matches(pattern, identity string) bool {
+	// A "*" that matched "/" or "@" would cover the repositories and mail domains of others.
 	text := `\A` + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, `[^/@]*`) + `\z`
 	expression, err := regexp.Compile(text)
 	return err == nil && expression.MatchString(identity)

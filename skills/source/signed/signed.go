@@ -110,6 +110,7 @@ func (s Signer) open(
 	if err != nil {
 		return nil, "", err
 	}
+	// The comparison is made here and not by the other program, which only verifies.
 	if by, err := Identity(a.Issuer, a.Identity); err != nil || !s.Covers(by) {
 		return nil, "", fmt.Errorf("it is signed by %.500q of %.200q", a.Identity, a.Issuer)
 	}
@@ -132,6 +133,7 @@ func (s Signer) openKey(text []byte, sum digest.Digest) (*envelope, error) {
 	switch {
 	case !strings.HasPrefix(b.MediaType, "application/vnd.dev.sigstore.bundle"):
 		return nil, fmt.Errorf("the bundle is of the type %.100q", b.MediaType)
+	// With both, two programs could verify two different things.
 	case (b.Message == nil) == (b.Envelope == nil):
 		return nil, errors.New("the bundle has no signature, or two kinds")
 	case b.Message != nil:
@@ -141,9 +143,12 @@ func (s Signer) openKey(text []byte, sum digest.Digest) (*envelope, error) {
 		}
 		return nil, errors.New("the signature is not of this signer, or of other bytes")
 	}
+	// The pre-authentication encoding of DSSE signs the type too, with lengths, so that no other text has the
+	// same bytes.
 	signed := fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(b.Envelope.PayloadType), b.Envelope.PayloadType,
 		len(b.Envelope.Payload))
 	signed = append(signed, b.Envelope.Payload...)
+	// Each verification costs time, and a stranger chooses the number.
 	for _, one := range b.Envelope.Signatures[:min(len(b.Envelope.Signatures), 10)] {
 		if verify(public, signed, one.Sig) {
 			return b.Envelope, nil
@@ -161,6 +166,7 @@ func (e *envelope) signs(sum digest.Digest) error {
 		} `json:"subject"`
 	}
 	err := json.Unmarshal(e.Payload, &statement)
+	// Publishers also sign results of scans and builds about the same bytes, which are not a release.
 	if err != nil || e.PayloadType != statementType || statement.Predicate != signPredicate {
 		return errors.New("what was signed is not a signature of cosign")
 	}

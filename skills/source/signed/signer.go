@@ -96,6 +96,7 @@ func (s Signer) public(b *bundle) (crypto.PublicKey, error) {
 		return nil, fmt.Errorf("the authority %w", err)
 	}
 	chain := b.Material.Chain.Certificates
+	// Verifying a long chain costs time, and a stranger wrote it.
 	if len(chain) == 0 || len(chain) > 10 {
 		return nil, errors.New("the bundle has no certificates, or more than 10")
 	}
@@ -145,6 +146,7 @@ func usable(public crypto.PublicKey) (crypto.PublicKey, error) {
 			return p, nil
 		}
 	case *rsa.PublicKey:
+		// A larger key would make each verification slow.
 		if p.N.BitLen() >= 2048 && p.N.BitLen() <= 8192 {
 			return p, nil
 		}

@@ -97,6 +97,7 @@ func (v *Verifier) run(ctx context.Context, bundle []byte, sum digest.Digest) (*
 	limited, cancel := context.WithTimeout(ctx, verifierTime)
 	defer cancel()
 	cmd := exec.CommandContext(limited, program)
+	// A nil environment would be the environment of this process, with its secrets.
 	cmd.Env, cmd.WaitDelay, cmd.Stdin = append([]string{}, v.Env...), time.Second, bytes.NewReader(question)
 	var out, problems bounded
 	cmd.Stdout, cmd.Stderr = &out, &problems
@@ -110,6 +111,7 @@ func (v *Verifier) run(ctx context.Context, bundle []byte, sum digest.Digest) (*
 		return nil, &VerifierError{"skillsd-sigstore: the answer is too long"}
 	case err == nil:
 		return parseAnswer(out.text.Bytes())
+	// Exit code 1 is the verdict about the bundle; anything else is a fault of this machine.
 	case exited && failed.ExitCode() == 1:
 		return nil, errors.New(lastLine(problems.text.Bytes()))
 	case exited:
@@ -122,6 +124,7 @@ func (v *Verifier) run(ctx context.Context, bundle []byte, sum digest.Digest) (*
 // parseAnswer reads the answer of the program, without unknown fields and further values.
 func parseAnswer(text []byte) (*Answer, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
+	// A program of another version may answer something that this one would overlook.
 	decoder.DisallowUnknownFields()
 	a := &Answer{}
 	if err := decoder.Decode(a); err != nil {
@@ -153,5 +156,6 @@ func (b *bounded) Write(p []byte) (int, error) {
 	kept := p[:min(len(p), maxAnswer-b.text.Len())]
 	b.cut = b.cut || len(kept) < len(p)
 	b.text.Write(kept)
+	// An error here would end the program with a broken pipe instead of its own message.
 	return len(p), nil
 }

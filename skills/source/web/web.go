@@ -86,6 +86,7 @@ func Check(at *url.URL, insecure bool) error {
 		return errors.New("names no host")
 	case at.User != nil:
 		return errors.New("holds credentials")
+	// A query may hold a secret, which the lock file would keep.
 	case at.RawQuery != "" || at.ForceQuery || at.Fragment != "":
 		return errors.New("has a query or a fragment")
 	case at.Scheme != "https" && at.Scheme != "http":
@@ -185,6 +186,7 @@ func (c *Client) follow(at *url.URL) error {
 	if err := Check(&to, c.Insecure); err != nil {
 		return err
 	}
+	// A redirect must not remove the protection that the user chose, even with --insecure or to this machine.
 	if to.Scheme == "http" && c.Home.Scheme == "https" {
 		return errors.New("is of plain http")
 	}
@@ -199,6 +201,7 @@ func (c *Client) redirect(req *http.Request, done int) error {
 	if err := c.follow(req.URL); err != nil {
 		return fmt.Errorf("redirected to %s, which %w", Shown(req.URL), err)
 	}
+	// The header would give the next host a URL that may hold a secret of the first.
 	req.Header.Del("Referer")
 	c.authorize(req)
 	return nil
@@ -252,6 +255,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("%s %w", Shown(req.URL), err)
 	}
 	home := SameHost(c.Home, req.URL)
+	// A proxy would dial the address itself, past the check of this program's dialer.
 	if addr, err := netip.ParseAddr(req.URL.Hostname()); err == nil && !home {
 		if err := allowed(addr, false); err != nil {
 			return nil, err
@@ -273,6 +277,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // watch makes a request that ends when no byte was sent or received for a while, or after maxTime.
 func (c *Client) watch(to *http.Transport, req *http.Request) (*http.Response, error) {
+	// A server that sends a byte a minute never is quiet.
 	within, end := context.WithTimeout(req.Context(), maxTime)
 	ctx, cancel := context.WithCancelCause(within)
 	quiet := cmp.Or(c.quiet, maxQuiet)
@@ -331,6 +336,7 @@ func (w *watched) Close() error {
 func allowed(addr netip.Addr, home bool) error {
 	addr = addr.Unmap()
 	if home {
+		// Metadata services of clouds are at link-local addresses and hand out credentials.
 		if addr.IsLinkLocalUnicast() || addr.IsMulticast() || addr.IsUnspecified() {
 			return fmt.Errorf("%s is a link-local address, where no source is", addr)
 		}

@@ -134,6 +134,7 @@ type ending struct {
 func (e *ending) Read(p []byte) (int, error) {
 	n, err := e.r.Read(p)
 	e.left -= int64(n)
+	// A full buffer does not show whether the file has more bytes.
 	if e.left == 0 && 0 < n && n < len(p) && err == nil {
 		err = io.EOF
 	}
@@ -233,7 +234,9 @@ func WriteUnsyncedIn(root *os.Root, name string, data []byte, mode fs.FileMode) 
 func writeFileIn(
 	root *os.Root, name string, data []byte, mode fs.FileMode, durably bool,
 ) (err error) {
+	// The temporary file is in the directory of its name, because a rename cannot cross file systems.
 	temp := path.Join(path.Dir(name), TempPrefix+rand.Text())
+	// The file is private until it has its mode: another user must not open it early.
 	file, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

@@ -42,5 +42,5 @@ func SyncDir(*os.Root, string) error { return nil }
 // Names returns 1: the number of hard links is not known.
 func Names(fs.FileInfo) uint64 { return 1 }
 
-// Exposed returns nil: the mode does not tell which users may change a file.
+// Exposed returns nil: the mode does not show which users may change a file.
 func Exposed(fs.FileInfo) error { return nil }

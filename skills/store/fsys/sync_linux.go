@@ -35,6 +35,7 @@ func SyncWhole(dirs []*os.File) (done bool, err error) {
 		if err := unix.Fstat(int(dir.Fd()), &at); err != nil {
 			return false, err
 		}
+		// One call for each file system is enough.
 		devices[uint64(at.Dev)] = dir
 	}
 	for _, dir := range devices {

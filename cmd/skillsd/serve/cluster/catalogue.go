@@ -118,6 +118,8 @@ func (c *Catalogue) Publish(
 	}
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
+	// Files come before the lock file, and that before the manifest: readers never find a name without its
+	// bytes.
 	for _, e := range lock.Skills {
 		tree, err := trees.Tree(within, e.Tree)
 		if err != nil {
@@ -152,6 +154,7 @@ func (c *Catalogue) Publish(
 	err = c.library.SetManifest(ctx, encoded, revision)
 	if errors.Is(err, provenance.ErrTaken) {
 		now, _, failed := c.manifest(ctx)
+		// An attempt whose answer was lost, or another process, has published the same.
 		if failed == nil && now.Locks[0] == sum {
 			return sum, nil
 		}

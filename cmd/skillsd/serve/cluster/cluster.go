@@ -59,11 +59,13 @@ func Check(o *config.Cluster) error {
 			"--cluster needs --cluster-key FILE")
 	case o.Generation < 1:
 		return exit.Usagef("use a number from 1", "--cluster-generation %d", o.Generation)
+	// Without it a server listens on loopback, where servers on other machines cannot reach it.
 	case o.Addr == "" && !onLoopback(o.Servers):
 		return exit.Usagef("give HOST:PORT at which the other servers can reach this machine",
 			"--cluster on other machines needs --node-addr")
 	}
 	if host, _, err := net.SplitHostPort(o.Addr); o.Addr != "" {
+		// The address is given to other servers, for which 0.0.0.0 is themselves.
 		ip := net.ParseIP(host)
 		if err != nil || host == "" || ip != nil && ip.IsUnspecified() {
 			return exit.Usagef("give HOST:PORT at which the other servers can reach this one",
@@ -125,6 +127,7 @@ func onLoopback(servers []string) bool {
 //
 // Errors: *exit.Error.
 func connect(o *config.Cluster, name string, logger *slog.Logger) (*nats.Conn, error) {
+	// A server must survive any outage of the cluster, so it tries to connect for ever.
 	opts := []nats.Option{nats.Name(name), nats.Timeout(connectWithin), nats.MaxReconnects(-1),
 		nats.ReconnectWait(100 * time.Millisecond), nats.PingInterval(pingEvery),
 		nats.MaxPingsOutstanding(2),
@@ -147,6 +150,7 @@ func connect(o *config.Cluster, name string, logger *slog.Logger) (*nats.Conn, e
 		if file[1] == "" {
 			continue
 		}
+		// The library reads the files itself; this call only checks who can write them.
 		if _, err := config.ReadOperatorFile(file[0], file[1], config.MaxFile); err != nil {
 			return nil, err
 		}
@@ -371,6 +375,7 @@ func readKey(path string) ([]byte, error) {
 
 // derive returns the key for one purpose.
 func derive(key []byte, purpose string) ([]byte, error) {
+	// A key for each purpose keeps what is authenticated for one from being valid for another.
 	return hkdf.Key(sha256.New, key, nil, "skillsd cluster "+purpose, sha256.Size)
 }
 
@@ -427,6 +432,7 @@ func (c *Cluster) Close() (err error) {
 		cancel()
 	}
 	if c.listener != nil {
+		// The server closes its listener too, if it was serving.
 		if closed := c.listener.Close(); !errors.Is(closed, net.ErrClosed) {
 			err = errors.Join(err, closed)
 		}

@@ -63,10 +63,13 @@ func newGeneration(key []byte, number int, parts Parts) (*generation, error) {
 			group = "skills of tier " + tier
 		}
 		sum := hmac.New(sha256.New, secret)
+		// The length keeps a name and a text from passing for another name and text. The sum before makes one
+		// of all parts of a group.
 		fmt.Fprintf(sum, "%s%d %s%s", sums[group], len(name), name, parts[name])
 		sums[group] = sum.Sum(nil)
 	}
 	for group, sum := range sums {
+		// Eight bytes are enough against chance, and the key keeps others from guessing rules.
 		g.Parts[group] = hex.EncodeToString(sum[:8])
 	}
 	return g, nil
@@ -126,6 +129,7 @@ func (c *Cluster) join(
 	ctx context.Context, own *generation, seen *time.Time,
 ) (other *generation, err error) {
 	err = c.cells.Change(ctx, generationCell, generationLife, func(value []byte) []byte {
+		// Change may call this function again if another server was faster.
 		other = nil
 		var has generation
 		if json.Unmarshal(value, &has) == nil && has.Number > 0 {
@@ -135,6 +139,7 @@ func (c *Cluster) join(
 			}
 			said := !has.At.Equal(*seen)
 			*seen = has.At
+			// Another server has confirmed it since, so that one write every few seconds is enough for all.
 			if has.Number == own.Number && said {
 				return nil
 			}
@@ -168,6 +173,7 @@ func (c *Cluster) Join(ctx context.Context, number int, parts Parts) error {
 	if other != nil {
 		return other.refuses(own)
 	}
+	// A server that is stopping still confirms its generation until its sessions have ended.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.leave = stop
 	c.serving.Go(func() {
@@ -190,6 +196,7 @@ func (c *Cluster) Join(ctx context.Context, number int, parts Parts) error {
 			case watching.Err() != nil:
 				return
 			case err != nil:
+				// An outage is not a sign of a successor, so the last answer stays.
 				c.logger.Warn("the generation of the cluster cannot be read", tint.Err(err))
 				continue
 			case other != nil && c.successor.Load() == nil:

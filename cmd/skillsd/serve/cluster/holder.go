@@ -8,7 +8,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/jetstream"
 )
 
-// holder is the server that has something.
+// holder is the server that holds a task.
 type holder struct {
 	Node  jetstream.Node `json:"node"`
 	Since time.Time      `json:"since"`

@@ -42,8 +42,8 @@ func (c *Cluster) identify(key []byte) error {
 	dialer := &net.Dialer{Timeout: connectWithin}
 	c.others = &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: both,
 		TLSHandshakeTimeout: connectWithin, IdleConnTimeout: time.Minute, DisableCompression: true,
-		// A run may be silent for long, so only pings tell it from a server that hangs or whose machine is
-		// gone.
+		// A run may be silent for long, so only pings distinguish it from a server that hangs or whose
+		// machine is gone.
 		ForceAttemptHTTP2: true,
 		HTTP2:             &http.HTTP2Config{SendPingTimeout: aliveWithin / 2, PingTimeout: aliveWithin / 2}}
 	c.server = &http.Server{TLSConfig: both.Clone(), ReadHeaderTimeout: headerTimeout,

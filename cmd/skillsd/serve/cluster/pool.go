@@ -64,6 +64,7 @@ func (s slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 	case errors.Is(err, remote.ErrBusy):
 		err = errors.Join(elsewhere.ErrBusy, err)
 	case err != nil:
+		// The job may have run without an answer, so that it must not be repeated.
 		err = errors.Join(elsewhere.ErrUnknown, err)
 	}
 	return done, err
