@@ -34,7 +34,8 @@ type Request struct {
 	// Skills are the skills to install, by the names of their directories or their own. Without them and All,
 	// exactly one is expected.
 	Skills []string
-	// KeepGoing installs the skills that can be installed if others cannot.
+	// KeepGoing installs the skills that can be installed if others cannot. Skills that do not load never stop
+	// a request for all of a source or of a plugin; with KeepGoing they are refusals too.
 	KeepGoing bool
 	// WithRequirements also installs the skills of the source that the requested ones require. The whole
 	// source is searched for them; Subdir limits only where the requested skills are.
@@ -212,8 +213,11 @@ func (p *Plan) refused(req Request, others int) error {
 	return &RefusedError{Refused: p.Refused, Others: others}
 }
 
-// choose returns the skills to install. Each other skill becomes a refusal, or a note if one skill was
-// requested.
+// whole reports whether a request is for all skills of a source or of a plugin.
+func (r *Request) whole() bool { return r.All || r.Plugin != "" }
+
+// choose returns the skills to install. Each other skill becomes a refusal, a note if one skill was requested
+// without its name, or is left out if all were.
 func (p *Plan) choose(
 	ctx context.Context, from *fetched, req Request, part string,
 ) (chosen []candidate, err error) {
@@ -221,13 +225,12 @@ func (p *Plan) choose(
 	if err != nil {
 		return nil, err
 	}
-	whole := req.All || req.Plugin != ""
 	loadable := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.skill == nil })
 	all, err = from.requested(ctx, req, all, loadable)
 	if err != nil {
 		return nil, err
 	}
-	if whole {
+	if req.whole() {
 		all, err = p.distinct(ctx, from, all)
 		if err != nil {
 			return nil, err
@@ -248,14 +251,25 @@ func (p *Plan) choose(
 			}
 			chosen = append(chosen, c)
 		// One skill was requested and found, so a broken one beside it is no failure.
-		case len(loadable) == 1 && !whole:
-			p.notef("%q does not load: %s", clip(c.path), c.err)
+		case len(loadable) == 1 && !req.whole() && len(req.Skills) == 0:
+			p.notef("%q %s", clip(c.path), c.err)
+		case req.whole() && !req.KeepGoing && !c.failed:
+			p.LeftOut = append(p.LeftOut, c.refusal())
 		default:
-			p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: "does not load: " + c.err})
+			p.Refused = append(p.Refused, c.refusal())
 		}
 	}
+	if len(chosen) == 0 && len(loadable) == 0 {
+		p.Refused, p.LeftOut = append(p.Refused, p.LeftOut...), nil
+	}
 	slices.SortStableFunc(p.Refused, compareRefusals)
+	slices.SortStableFunc(p.LeftOut, compareRefusals)
 	return chosen, nil
+}
+
+// refusal is the refusal of a candidate that cannot be installed.
+func (c *candidate) refusal() Refusal {
+	return Refusal{Path: c.path, Reason: c.err}
 }
 
 // requested returns the candidates that a request is about: all, or those that it names.
@@ -264,16 +278,15 @@ func (p *Plan) choose(
 func (f *fetched) requested(
 	ctx context.Context, req Request, all, loadable []candidate,
 ) ([]candidate, error) {
-	whole := req.All || req.Plugin != ""
 	switch {
 	case len(all) == 0:
 		return nil, refuse("look at it, and name the directory with --subdir",
-			"the source has no skill: %s", f.without())
+			"the source has no skill: %s", f.without(req.Plugin))
 	case len(req.Skills) > 1 && req.Name != "":
 		return nil, refuse("leave it out", "--name is for one skill, and %d are named", len(req.Skills))
 	case len(req.Skills) > 0:
 		return f.named(ctx, all, req.Skills)
-	case len(loadable) > 1 && !whole:
+	case len(loadable) > 1 && !req.whole():
 		several := &SeveralError{Plugins: f.pluginRows(all)}
 		for _, c := range loadable {
 			several.Paths = append(several.Paths, c.path)

@@ -50,7 +50,7 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 	for _, c := range all {
 		if c.skill == nil && c.isCopyOf(all) {
 			// A broken backup does not stop what it is a backup of.
-			p.notef("%q does not load: %s", clip(c.path), c.err)
+			p.LeftOut = append(p.LeftOut, c.refusal())
 			continue
 		}
 		if c.skill == nil {
@@ -63,7 +63,8 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 		}
 		name, err := from.name(c)
 		if err != nil {
-			kept = append(kept, c) // nameFor refuses it
+			c.skill, c.err = nil, err.Error()
+			kept = append(kept, c)
 			continue
 		}
 		c.name = name
