@@ -59,7 +59,8 @@ func (f *fetched) ofPlugin(name string, all []candidate) ([]candidate, error) {
 	}
 	want := f.plugins.Find(name)
 	if want == nil {
-		return nil, refuse("it has "+namesOf(f.plugins.Plugins),
+		names := namesOf(f.plugins.Plugins)
+		return nil, refuse("it has "+nearestFirst(name, names, names),
 			"the source has no plugin %q", clip(name))
 	}
 	var found []candidate
@@ -78,13 +79,13 @@ func (c *candidate) isOf(p *plugin.Plugin) bool {
 	return c.plugin == p || c.skill != nil && p.Lists(c.path)
 }
 
-// namesOf lists the names of plugins.
-func namesOf(plugins []*plugin.Plugin) string {
+// namesOf returns the names of plugins.
+func namesOf(plugins []*plugin.Plugin) []string {
 	names := make([]string, len(plugins))
 	for n, p := range plugins {
 		names[n] = p.Name
 	}
-	return listed(names, "none")
+	return names
 }
 
 // isBelow reports whether a path of a source is dir or below it.
