@@ -34,7 +34,8 @@ type Request struct {
 	// Skills are the skills to install, by the names of their directories or their own. Without them and All,
 	// exactly one is expected.
 	Skills []string
-	// KeepGoing installs the skills that can be installed if others cannot.
+	// KeepGoing installs the skills that can be installed if others cannot. Skills that do not load never stop
+	// a request for all of a source or of a plugin; with KeepGoing they are refusals too.
 	KeepGoing bool
 	// WithRequirements also installs the skills of the source that the requested ones require. The whole
 	// source is searched for them; Subdir limits only where the requested skills are.
@@ -154,7 +155,7 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 		return err
 	}
 	if req.WithRequirements {
-		chosen = p.required(from, chosen)
+		chosen = p.required(ctx, from, chosen)
 	}
 	if note := leftovers(chosen); note != "" {
 		p.notef("%s", note)
@@ -212,8 +213,11 @@ func (p *Plan) refused(req Request, others int) error {
 	return &RefusedError{Refused: p.Refused, Others: others}
 }
 
-// choose returns the skills to install. Each other skill becomes a refusal, or a note if one skill was
-// requested.
+// whole reports whether a request is for all skills of a source or of a plugin.
+func (r *Request) whole() bool { return r.All || r.Plugin != "" }
+
+// choose returns the skills to install. Each other skill becomes a refusal, a note if one skill was requested
+// without its name, or is left out if all were.
 func (p *Plan) choose(
 	ctx context.Context, from *fetched, req Request, part string,
 ) (chosen []candidate, err error) {
@@ -221,13 +225,13 @@ func (p *Plan) choose(
 	if err != nil {
 		return nil, err
 	}
-	whole := req.All || req.Plugin != ""
 	loadable := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.skill == nil })
-	all, err = from.requested(ctx, req, all, loadable)
+	beside := all
+	all, err = p.requested(ctx, from, req, all, loadable)
 	if err != nil {
 		return nil, err
 	}
-	if whole {
+	if req.whole() {
 		all, err = p.distinct(ctx, from, all)
 		if err != nil {
 			return nil, err
@@ -241,40 +245,50 @@ func (p *Plan) choose(
 				p.present = append(p.present, c)
 			}
 		case c.skill != nil:
-			c, err := p.nameFor(c, req.Name, from, chosen)
+			c, err := p.nameFor(ctx, c, req.Name, from, beside, chosen)
 			if err != nil {
 				p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: err.Error()})
 				continue
 			}
 			chosen = append(chosen, c)
 		// One skill was requested and found, so a broken one beside it is no failure.
-		case len(loadable) == 1 && !whole:
-			p.notef("%q does not load: %s", clip(c.path), c.err)
+		case len(loadable) == 1 && !req.whole() && len(req.Skills) == 0:
+			p.notef("%q %s", clip(c.path), c.err)
+		case req.whole() && !req.KeepGoing && !c.failed:
+			p.LeftOut = append(p.LeftOut, c.refusal())
 		default:
-			p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: "does not load: " + c.err})
+			p.Refused = append(p.Refused, c.refusal())
 		}
 	}
+	if len(chosen) == 0 && len(loadable) == 0 {
+		p.Refused, p.LeftOut = append(p.Refused, p.LeftOut...), nil
+	}
 	slices.SortStableFunc(p.Refused, compareRefusals)
+	slices.SortStableFunc(p.LeftOut, compareRefusals)
 	return chosen, nil
+}
+
+// refusal is the refusal of a candidate that cannot be installed.
+func (c *candidate) refusal() Refusal {
+	return Refusal{Path: c.path, Reason: c.err}
 }
 
 // requested returns the candidates that a request is about: all, or those that it names.
 //
 // Errors: *SourceError; *SeveralError if the source has several skills and the request is about one.
-func (f *fetched) requested(
-	ctx context.Context, req Request, all, loadable []candidate,
+func (p *Plan) requested(
+	ctx context.Context, from *fetched, req Request, all, loadable []candidate,
 ) ([]candidate, error) {
-	whole := req.All || req.Plugin != ""
 	switch {
 	case len(all) == 0:
 		return nil, refuse("look at it, and name the directory with --subdir",
-			"the source has no skill: %s", f.without())
+			"the source has no skill: %s", from.without(req.Plugin))
 	case len(req.Skills) > 1 && req.Name != "":
 		return nil, refuse("leave it out", "--name is for one skill, and %d are named", len(req.Skills))
 	case len(req.Skills) > 0:
-		return f.named(ctx, all, req.Skills)
-	case len(loadable) > 1 && !whole:
-		several := &SeveralError{Plugins: f.pluginRows(all)}
+		return p.named(ctx, from, all, req.Skills)
+	case len(loadable) > 1 && !req.whole():
+		several := &SeveralError{Plugins: from.pluginRows(all)}
 		for _, c := range loadable {
 			several.Paths = append(several.Paths, c.path)
 		}
@@ -286,24 +300,29 @@ func (f *fetched) requested(
 	return all, nil
 }
 
-// named returns the candidates with some names, of their directories or their own, or at some paths.
+// named returns the candidates with some names: of their directories or their own, with the plugin in front
+// or without, or at some paths. Of several with one name it takes the first by rank.
 //
-// Errors: *SourceError for a name that no candidate has, or several.
-func (f *fetched) named(
-	ctx context.Context, all []candidate, names []string,
+// Errors: *SourceError for a name that no candidate has, or several of the same rank.
+func (p *Plan) named(
+	ctx context.Context, from *fetched, all []candidate, names []string,
 ) (chosen []candidate, err error) {
 	for _, name := range names {
-		found := withName(all, name)
+		found := from.withName(all, name)
 		if len(found) == 0 {
-			return nil, refuse("it has "+pathsOf(all), "the source has no skill %q", clip(name))
+			return nil, from.noSkill(all, name)
 		}
-		one, ok, err := f.only(ctx, found)
+		one, others, err := from.only(ctx, found)
 		if err != nil {
 			return nil, err
 		}
-		if !ok {
+		if len(others) > 0 && rank(others[0].path) == rank(one.path) {
 			return nil, refuse("give the path of one: "+pathsOf(found),
 				"the source has %d skills %q", len(found), clip(name))
+		}
+		if len(others) > 0 {
+			p.notef("the source has %d skills %q; %q is taken, not %s", len(others)+1, clip(name),
+				clip(one.path), pathsOf(others))
 		}
 		if !slices.ContainsFunc(chosen, func(c candidate) bool { return c.path == one.path }) {
 			chosen = append(chosen, one)
@@ -312,13 +331,68 @@ func (f *fetched) named(
 	return chosen, nil
 }
 
-// withName returns the candidate at a path, or else those with a name.
-func withName(all []candidate, name string) (found []candidate) {
+// noSkill returns the error for a name that no candidate has.
+func (f *fetched) noSkill(all []candidate, name string) error {
+	if of := f.plugins.Find(name); of != nil {
+		return refuse("give --plugin "+clip(of.Name), "the source has no skill %q: that is a plugin", clip(name))
+	}
+	var known, paths []string
 	for _, c := range all {
-		if c.path == strings.Trim(name, "/") {
+		known, paths = append(known, path.Base(c.path)), append(paths, c.path)
+		if c.skill != nil {
+			known, paths = append(known, c.skill.Frontmatter.Name), append(paths, c.path)
+		}
+	}
+	return refuse("it has "+nearestFirst(name, known, paths), "the source has no skill %q", clip(name))
+}
+
+// nearestFirst lists words, and first those whose keys are most similar to a name.
+func nearestFirst(name string, keys, words []string) string {
+	const longest = 64 // the time of a comparison grows with the product of the lengths
+	limit := 1 + len(name)/3
+	type near struct {
+		word     string
+		distance int
+	}
+	all := make([]near, len(words))
+	for n, key := range keys {
+		all[n] = near{words[n], limit + 1}
+		if max(len(key), len(name)) <= longest {
+			distance := skills.EditDistance([]rune(strings.ToLower(name)), []rune(strings.ToLower(key)), limit)
+			all[n].distance = min(distance, limit+1)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b near) int { return a.distance - b.distance })
+	var sorted []string
+	for _, one := range all {
+		if !slices.Contains(sorted, one.word) {
+			sorted = append(sorted, one.word)
+		}
+	}
+	return listed(sorted, "none")
+}
+
+// withName returns the candidate at a path, or else those with a name. The plugin may be in front, as in
+// figma:figma-use and figma/figma-use, and so may the last directories of the path.
+func (f *fetched) withName(all []candidate, name string) (found []candidate) {
+	name = strings.Trim(name, "/")
+	group, own, inGroup := strings.Cut(name, ":")
+	if !inGroup {
+		group, own, inGroup = strings.Cut(name, "/")
+	}
+	of := f.plugins.Find(group)
+	for _, c := range all {
+		if c.path == name {
 			return []candidate{c}
 		}
-		if path.Base(c.path) == name || c.skill != nil && c.skill.Frontmatter.Name == name {
+		isNamed := func(name string) bool {
+			return path.Base(c.path) == name || c.skill != nil && c.skill.Frontmatter.Name == name
+		}
+		switch {
+		case inGroup && of != nil && c.isOf(of) && isNamed(own):
+			c.plugin = of
+			found = append(found, c)
+		case isNamed(name), strings.HasSuffix(c.path, "/"+strings.ReplaceAll(name, ":", "/")) && inGroup:
 			found = append(found, c)
 		}
 	}
@@ -349,18 +423,20 @@ func listed(names []string, none string) string {
 	return text
 }
 
-// nameFor sets the name under which a candidate is installed: want, or if empty its name in the source. It
-// returns an error if the name cannot be used.
-func (p *Plan) nameFor(c candidate, want string, from *fetched, chosen []candidate) (candidate, error) {
+// nameFor sets the name under which a candidate is installed: want, or if empty its name among all of the
+// source. It returns an error if the name cannot be used.
+func (p *Plan) nameFor(
+	ctx context.Context, c candidate, want string, from *fetched, all, chosen []candidate,
+) (candidate, error) {
 	if want != "" {
 		c.name = want
 	}
 	if c.name == "" {
-		name, err := from.name(c)
+		named, err := from.nameAmong(ctx, c, all)
 		if err != nil {
 			return c, err
 		}
-		c.name = name
+		c = named
 	}
 	return c, p.i.free(c, from, chosen)
 }

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -38,82 +39,158 @@ const copyRank = 3
 // translation is the name of a directory with texts in another language: ja-JP, zh_CN.
 var translation = pattern.New(`^[a-z]{2}[-_]([A-Z]{2}|[A-Z][a-z]{3})$`)
 
+// fullName returns the name of a candidate without regard to others: PLUGIN/NAME for a skill of a plugin, as
+// clients have it, unless it is a whole plugin with its own name.
+func (f *fetched) fullName(c candidate) (string, error) {
+	name, err := f.name(c)
+	if err != nil || c.plugin == nil || !isName(c.plugin.Name) {
+		return name, err
+	}
+	if c.path == c.plugin.Dir && strings.EqualFold(name, c.plugin.Name) {
+		return name, nil
+	}
+	return c.plugin.Name + "/" + name, nil
+}
+
+// inFull returns the candidates that load with their full names. Those without a usable name do not load.
+func (f *fetched) inFull(all []candidate) []candidate {
+	all = slices.Clone(all)
+	for n := range all {
+		c := &all[n]
+		if c.skill == nil {
+			continue
+		}
+		name, err := f.fullName(*c)
+		if err != nil {
+			c.skill, c.err = nil, err.Error()
+			continue
+		}
+		c.name = name
+	}
+	return all
+}
+
+// nameAmong returns a candidate with the name that distinct gives it among all.
+func (f *fetched) nameAmong(ctx context.Context, c candidate, all []candidate) (candidate, error) {
+	name, err := f.fullName(c)
+	if err != nil {
+		return c, err
+	}
+	c.name = name
+	all = f.inFull(all)
+	group := slices.DeleteFunc(slices.Clone(all), func(o candidate) bool {
+		return o.skill == nil || !strings.EqualFold(o.name, name)
+	})
+	chosen, _, err := f.separated(ctx, group)
+	if err != nil {
+		return c, err
+	}
+	at := slices.IndexFunc(chosen, func(o candidate) bool { return o.path == c.path })
+	if at >= 0 {
+		c.name = chosen[at].name
+	}
+	return c.besideGroup(all), nil
+}
+
+// besideGroup returns a candidate with another name if its own is the directory of others: that of a plugin,
+// which keeps it.
+func (c candidate) besideGroup(others []candidate) candidate {
+	below := strings.ToLower(c.name) + "/"
+	isGroup := func(o candidate) bool { return strings.HasPrefix(strings.ToLower(o.name), below) }
+	if c.skill != nil && slices.ContainsFunc(others, isGroup) {
+		c.name = c.grouped(others)
+	}
+	return c
+}
+
 // distinct gives each candidate a name of its own: PLUGIN/NAME for the skills of plugins. Of equal skills
 // with one name, one is kept. Of different ones, the first by rank keeps the name, and the others get the
 // name of their directory in front; but translations, backups and copies for single tools are left out beside
 // it.
 func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]candidate, error) {
 	byName, order := map[string][]candidate{}, []string{}
-	inPlugins := map[string]bool{} // names of skills in plugins, without the plugin
+	inPlugins := map[string][]candidate{} // skills of plugins, by their names without the plugin
 	var kept []candidate
-	present := 0
-	for _, c := range all {
+	for _, c := range from.inFull(all) {
 		if c.skill == nil && c.isCopyOf(all) {
 			// A broken backup does not stop what it is a backup of.
-			p.notef("%q does not load: %s", clip(c.path), c.err)
+			p.LeftOut = append(p.LeftOut, c.refusal())
 			continue
 		}
 		if c.skill == nil {
 			kept = append(kept, c)
 			continue
 		}
-		if e := p.i.lock.from(from.origin, c.path); e != nil {
-			present++
-			continue
-		}
-		name, err := from.name(c)
-		if err != nil {
-			kept = append(kept, c) // nameFor refuses it
-			continue
-		}
-		c.name = name
-		if c.plugin != nil && isName(c.plugin.Name) {
-			c.name = c.plugin.Name + "/" + name
-		}
 		key := strings.ToLower(c.name)
-		if c.name != name {
-			inPlugins[strings.ToLower(name)] = true
+		if c.plugin != nil {
+			own := path.Base(key)
+			inPlugins[own] = append(inPlugins[own], c)
 		}
 		if byName[key] == nil {
 			order = append(order, key)
 		}
 		byName[key] = append(byName[key], c)
 	}
-	equal, copies := 0, []string{}
+	var left []copyOf
 	for _, key := range order {
-		// A skill outside of the plugins that has the name of one in a plugin is a version of it for another
-		// tool.
-		if group := byName[key]; !strings.Contains(key, "/") && inPlugins[key] {
-			for _, c := range group {
-				copies = append(copies, c.path)
+		// A skill outside of the plugins that has the name of one in a plugin is a version of it.
+		if group := byName[key]; group[0].plugin == nil && inPlugins[key] != nil {
+			copies, err := from.copiesOf(ctx, inPlugins[key], group)
+			if err != nil {
+				return nil, err
 			}
+			left = append(left, copies...)
 			continue
 		}
-		chosen, same, left, err := from.separated(ctx, byName[key])
+		chosen, copies, err := from.separated(ctx, byName[key])
 		if err != nil {
 			return nil, err
 		}
-		kept, equal, copies = append(kept, chosen...), equal+same, append(copies, left...)
+		kept, left = append(kept, chosen...), append(left, copies...)
 	}
-	// A plugin and a skill of one name would be one directory. The plugin keeps it.
 	for n, c := range kept {
-		below := strings.ToLower(c.name) + "/"
-		isGroup := func(o candidate) bool { return strings.HasPrefix(strings.ToLower(o.name), below) }
-		if c.skill != nil && slices.ContainsFunc(kept, isGroup) {
-			kept[n].name = c.grouped(kept)
-		}
+		kept[n] = c.besideGroup(kept)
 	}
-	if present > 0 {
-		p.notef("%d of its skills are installed already; see `skillsd update`", present)
+	// A skill of which an equal copy is installed is there, under the name of that.
+	present := map[string]bool{}
+	for _, c := range left {
+		present[c.taken] = present[c.taken] || c.equal && p.i.lock.from(from.origin, c.path) != nil
 	}
-	if equal > 0 {
-		p.notef("%d equal copies of these skills are left out", equal)
+	isPresent := func(c candidate) bool {
+		return c.skill != nil && (present[c.path] || p.i.lock.from(from.origin, c.path) != nil)
 	}
-	if len(copies) > 0 {
-		p.notef("%d other versions of these skills are left out: translations, backups or copies for one "+
-			"tool, such as %s", len(copies), clip(copies[0]))
+	total := len(kept)
+	kept = slices.DeleteFunc(kept, isPresent)
+	if n := total - len(kept); n > 0 {
+		p.notef("%d of its skills are installed already; see `skillsd update`", n)
 	}
+	p.noteCopies(left)
 	return kept, nil
+}
+
+// copyOf is a skill that is left out because another one with its name was taken.
+type copyOf struct {
+	path, taken string
+	equal       bool // byte for byte
+}
+
+// noteCopies notes the skills that are left out because others were taken.
+func (p *Plan) noteCopies(left []copyOf) {
+	for _, equal := range []bool{true, false} {
+		some := slices.DeleteFunc(slices.Clone(left), func(c copyOf) bool { return c.equal != equal })
+		if len(some) == 0 {
+			continue
+		}
+		what, many := "another version", "other versions"
+		if equal {
+			what, many = "an equal copy", "equal copies"
+		}
+		text, such := what+" of these skills is left out", ":"
+		if len(some) > 1 {
+			text, such = fmt.Sprintf("%d %s of these skills are left out", len(some), many), ", such as"
+		}
+		p.notef("%s%s %q; %q is taken", text, such, clip(some[0].path), clip(some[0].taken))
+	}
 }
 
 // isCopyOf reports whether a candidate lies where copies do, and another one that loads has its name.
@@ -124,53 +201,71 @@ func (c *candidate) isCopyOf(all []candidate) bool {
 }
 
 // only returns the candidate that a name means among those that have it: the one in a plugin, or else the
-// first by rank, if the others are equal to it or copies for one tool. It returns false if several are left.
-func (f *fetched) only(ctx context.Context, named []candidate) (candidate, bool, error) {
+// first by rank. Those that are neither equal to it nor copies for one tool are the others.
+func (f *fetched) only(ctx context.Context, named []candidate) (one candidate, others []candidate, err error) {
 	loadable := slices.DeleteFunc(slices.Clone(named), func(c candidate) bool { return c.skill == nil })
 	inPlugin := slices.DeleteFunc(slices.Clone(loadable), func(c candidate) bool { return c.plugin == nil })
 	switch {
 	case len(inPlugin) > 0:
 		loadable = inPlugin
 	case len(loadable) == 0:
-		return named[0], len(named) == 1, nil
+		return named[0], named[1:], nil
 	}
-	chosen, _, _, err := f.separated(ctx, loadable)
+	chosen, _, err := f.separated(ctx, loadable)
 	if err != nil {
-		return candidate{}, false, err
+		return candidate{}, nil, err
 	}
-	return chosen[0], len(chosen) == 1, nil
+	return chosen[0], chosen[1:], nil
 }
 
-// separated returns the candidates to install among those with one name, how many others are equal to one of
-// them, and the paths of the others.
+// copiesOf returns the candidates of a group as copies of skills in plugins.
+func (f *fetched) copiesOf(ctx context.Context, taken, group []candidate) (copies []copyOf, err error) {
+	trees := map[digest.Digest]string{}
+	for _, c := range taken {
+		files, err := f.linked(ctx, c.skill)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.path, err)
+		}
+		trees[files.tree] = c.path
+	}
+	for _, c := range group {
+		files, err := f.linked(ctx, c.skill)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.path, err)
+		}
+		equal, ok := trees[files.tree]
+		copies = append(copies, copyOf{c.path, cmp.Or(equal, taken[0].path), ok})
+	}
+	return copies, nil
+}
+
+// separated returns the candidates to install among those with one name, and the others, which are copies of
+// these.
 func (f *fetched) separated(
 	ctx context.Context, named []candidate,
-) (chosen []candidate, equal int, left []string, err error) {
+) (chosen []candidate, left []copyOf, err error) {
 	if len(named) == 1 {
-		return named, 0, nil, nil
+		return named, nil, nil
 	}
 	slices.SortStableFunc(named, func(a, b candidate) int { return rank(a.path) - rank(b.path) })
-	seen := map[digest.Digest]bool{}
+	seen := map[digest.Digest]string{}
 	for _, c := range named {
 		files, err := f.linked(ctx, c.skill)
 		if err != nil {
-			return nil, 0, nil, fmt.Errorf("%s: %w", c.path, err)
+			return nil, nil, fmt.Errorf("%s: %w", c.path, err)
 		}
-		switch {
-		case seen[files.tree]:
-			equal++
-			continue
-		case len(chosen) > 0 && rank(c.path) == copyRank:
-			left = append(left, c.path)
+		equal, isEqual := seen[files.tree]
+		if isEqual || len(chosen) > 0 && rank(c.path) == copyRank {
+			left = append(left, copyOf{c.path, cmp.Or(equal, named[0].path), isEqual})
 			continue
 		}
-		seen[files.tree] = true
+		seen[files.tree] = c.path
 		if len(chosen) > 0 {
 			c.name = c.grouped(chosen)
 		}
 		chosen = append(chosen, c)
 	}
-	return chosen, equal, left, nil
+	return chosen, left, nil
 }
 
 // grouped returns DIR/NAME for a candidate whose name others have: DIR is the closest directory above it that

@@ -115,11 +115,10 @@ func TestHostileIndex(t *testing.T) {
 		"SKILL.md": skillText("a"), "../good/SKILL.md": skillText("a")}))
 	over := s.publish("a", discovery.TypeArchive, "/nested.zip", zipOf(t, map[string]string{"a/SKILL.md": skillText("a")}))
 	text := s.publish("a", discovery.TypeArchive, "/text", []byte("text"))
-	no := s.publish("a", discovery.TypeSkill, "/no.md", []byte("---\nname: a\n---\n"))
 	for want, bad := range map[string]*discovery.Entry{"does not match the index": forged,
 		"127.0.0.2 is not a public address": &neighbour, "169.254.169.254 is not a public": &metadata,
 		"names no host": &file, "404 Not Found": &gone, "type": &odd, "is refused": up,
-		"no SKILL.md at its root": over, "cannot be read": text, "does not load": no} {
+		"no SKILL.md at its root": over, "cannot be read": text} {
 		m := newMachine(t)
 		i := m.open()
 		before := tree(t, m.state)
@@ -137,6 +136,17 @@ func TestHostileIndex(t *testing.T) {
 		}
 		verified(t, i)
 		i.Close()
+	}
+	// What was published as it is, and does not load, is left out.
+	no := s.publish("a", discovery.TypeSkill, "/no.md", []byte("---\nname: a\n---\n"))
+	plan, err := newMachine(t).open().Add(t.Context(), Request{Source: s.putIndex(good, no), All: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plan.Close()
+	if len(plan.Changes) != 1 || len(plan.LeftOut) != 1 || len(plan.Refused) > 0 ||
+		!strings.Contains(plan.LeftOut[0].Reason, "does not load") {
+		t.Errorf("installs %v, leaves out %v, refuses %v", plan.Changes, plan.LeftOut, plan.Refused)
 	}
 }
 

@@ -160,6 +160,17 @@ func market() map[string]string {
 	}
 }
 
+// shared are two plugins that list the same skill, which is in none of their directories, and one without
+// skills; an MCP server of the source is in none of them.
+func shared() map[string]string {
+	return map[string]string{
+		"marketplace.json": `{"name":"m","plugins":[{"name":"x","source":"p/x"},{"name":"y","source":"p/y"},{"name":"w","source":"p/w"}]}`,
+		"p/x/plugin.json":  `{"name":"x","extensions":{"v":{"skills":["./skills/a/","./skills/b/"]}}}`,
+		"p/y/plugin.json":  `{"name":"y","extensions":{"v":{"skills":["./skills/a/"]}}}`, "p/w/README.md": "x",
+		"skills/a/SKILL.md": skillText("a"), "skills/b/SKILL.md": skillText("b"), "mcp.json": `{"mcpServers":{"s":{}}}`,
+	}
+}
+
 func collection(t *testing.T) string {
 	return write(t, t.TempDir(), map[string]string{
 		"README.md":                "hello",
@@ -254,7 +265,14 @@ func TestChoice(t *testing.T) {
 		{name: "no name at all", files: map[string]string{"Größe/SKILL.md": skillText("..")}, req: Request{Name: "x"}, want: []string{"x"}},
 		{name: "broken", files: map[string]string{"x/SKILL.md": broken}, err: "does not load: missing-description"},
 		{name: "broken beside one", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")}, want: []string{"a"}},
-		{name: "broken among all", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")}, req: Request{All: true}, err: "does not load"},
+		{name: "broken among all", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")}, req: Request{All: true}, want: []string{"a"}},
+		{name: "broken alone among all", files: map[string]string{"x/SKILL.md": broken, "y/SKILL.md": broken}, req: Request{All: true}, err: "(and 1 more)"},
+		{name: "broken by name", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")},
+			req: Request{Skills: []string{"x"}}, err: `"x": does not load`},
+		{name: "broken by name beside one", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")},
+			req: Request{Skills: []string{"a", "x"}}, err: `"x": does not load`},
+		{name: "broken in a plugin", files: map[string]string{"plugin.json": `{"name":"p"}`, "skills/x/SKILL.md": broken,
+			"skills/a/SKILL.md": skillText("a"), "skills/b/SKILL.md": skillText("b")}, req: Request{Plugin: "p"}, want: []string{"p/a", "p/b"}},
 		{name: "keep going", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")}, req: Request{All: true, KeepGoing: true}, want: []string{"a"}},
 		{name: "equal copies", files: map[string]string{"p/a/SKILL.md": skillText("a"), "q/A/SKILL.md": skillText("a")}, req: Request{All: true}, want: []string{"a"}},
 		{name: "same name", files: map[string]string{"p/a/SKILL.md": skillText("a"), "q/skills/A/SKILL.md": skillText("a") + "x\n",
@@ -265,15 +283,26 @@ func TestChoice(t *testing.T) {
 			req: Request{Skills: []string{"a", "a"}}, want: []string{"a"}},
 		{name: "two by one name", files: map[string]string{"p/a/SKILL.md": skillText("a"), "q/a/SKILL.md": skillText("a") + "x\n"},
 			req: Request{Skills: []string{"a"}}, err: `the source has 2 skills "a"`},
+		{name: "one of two by its path", files: map[string]string{"p/a/SKILL.md": skillText("a"), "q/a/SKILL.md": skillText("a") + "x\n"},
+			req: Request{Skills: []string{"q/a"}}, want: []string{"q/a"}},
+		{name: "the first of several", files: map[string]string{"p/a/SKILL.md": skillText("a"), "skills/a/SKILL.md": skillText("a") + "x\n"},
+			req: Request{Skills: []string{"a"}}, want: []string{"a"}},
 		{name: "one name for two", files: map[string]string{"p/a/SKILL.md": skillText("a"), "p/b/SKILL.md": skillText("b")},
 			req: Request{Skills: []string{"a", "b"}, Name: "c"}, err: "--name is for one skill, and 2 are named"},
 		{name: "a broken skill of a project", files: map[string]string{".claude/skills/a/SKILL.md": broken, ".claude/skills/b/SKILL.md": skillText("b")},
-			req: Request{All: true}, err: "does not load"},
+			req: Request{All: true}, want: []string{"b"}},
 		{name: "a broken copy", files: map[string]string{"backups/1/a/SKILL.md": broken, "skills/a/SKILL.md": skillText("a")}, req: Request{All: true}, want: []string{"a"}},
 		{name: "a plugin", files: map[string]string{"plugin.json": `{"name":"x","version":"1"}`, "skills/a/SKILL.md": skillText("a"),
 			"skills/b/SKILL.md": skillText("b")}, req: Request{Plugin: "x"}, want: []string{"x/a", "x/b"}},
 		{name: "one skill of a plugin", files: map[string]string{"plugin.json": `{"name":"x","version":"1"}`, "skills/a/SKILL.md": skillText("a"),
-			"skills/b/SKILL.md": skillText("b")}, req: Request{Skills: []string{"b"}}, want: []string{"b"}},
+			"skills/b/SKILL.md": skillText("b")}, req: Request{Skills: []string{"b"}}, want: []string{"x/b"}},
+		{name: "the plugin in front", files: market(), req: Request{Skills: []string{"x:a", "y/a"}}, want: []string{"x/a", "y/a"}},
+		{name: "directories in front", files: market(), req: Request{Skills: []string{"skills/x"}}, want: []string{"x/x"}},
+		{name: "another plugin in front", files: shared(), req: Request{Skills: []string{"y:a"}}, want: []string{"y/a"}},
+		{name: "a plugin as a skill", files: market(), req: Request{Skills: []string{"y"}}, err: `the source has no skill "y": that is a plugin`},
+		{name: "a whole plugin with its name", files: map[string]string{"plugin.json": `{"name":"x"}`, "SKILL.md": skillText("x")}, want: []string{"x"}},
+		{name: "a whole plugin with another name", files: map[string]string{"plugin.json": `{"name":"y"}`, "SKILL.md": skillText("x")}, want: []string{"y/x"}},
+		{name: "a name for one of a plugin", files: market(), req: Request{Skills: []string{"x:a"}, Name: "mine"}, want: []string{"mine"}},
 		{name: "no such plugin", files: map[string]string{"plugin.json": `{"name":"x"}`, "skills/a/SKILL.md": skillText("a")},
 			req: Request{Plugin: "y"}, err: `the source has no plugin "y"`},
 		{name: "plugins", files: market(), req: Request{All: true}, want: []string{"x/a", "x/x", "y/a"}},
@@ -281,6 +310,9 @@ func TestChoice(t *testing.T) {
 		{name: "a plugin that is elsewhere", files: market(), req: Request{Plugin: "z"}, err: "only https is followed"},
 		{name: "a plugin out of the source", files: map[string]string{".claude-plugin/marketplace.json": `{"name":"m","plugins":[{"name":"x","source":"../up"}]}`,
 			"skills/a/SKILL.md": skillText("a")}, req: Request{Plugin: "x"}, err: "no plugin"},
+		{name: "a skill in two plugins", files: shared(), req: Request{Plugin: "y"}, want: []string{"y/a"}},
+		{name: "a skill in two plugins of all", files: shared(), req: Request{All: true}, want: []string{"x/a", "x/b"}},
+		{name: "a plugin without skills", files: shared(), req: Request{Plugin: "w"}, err: "no SKILL.md of the plugin was found"},
 		{name: "no skill in an extension", files: map[string]string{"gemini-extension.json": `{"name":"g","mcpServers":{"s":{}}}`, "commands/a.toml": "x"},
 			req: Request{All: true}, err: "it is a Gemini extension, with 1 command, 1 MCP server"},
 		{name: "ref", files: map[string]string{"a/SKILL.md": skillText("a")}, req: Request{Ref: "main"}, err: "--ref goes with a git URL only"},

@@ -30,6 +30,9 @@ type Plan struct {
 	Changes []Change
 	// Refused are the skills that are not installed or not changed, sorted by Path.
 	Refused []Refusal
+	// LeftOut are the skills of a source that do not load, of a request for all of them; sorted by Path. They
+	// are facts about the source, and no failure.
+	LeftOut []Refusal
 	// Held are the changes that Apply skipped: the new content must be accepted first, and the served version
 	// stays.
 	Held []Change

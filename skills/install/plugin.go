@@ -59,26 +59,46 @@ func (f *fetched) ofPlugin(name string, all []candidate) ([]candidate, error) {
 	}
 	want := f.plugins.Find(name)
 	if want == nil {
-		return nil, refuse("it has "+namesOf(f.plugins.Plugins),
+		names := namesOf(f.plugins.Plugins)
+		return nil, refuse("it has "+nearestFirst(name, names, names),
 			"the source has no plugin %q", clip(name))
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.plugin != want }), nil
+	var found []candidate
+	for _, c := range all {
+		if c.isOf(want) {
+			c.plugin = want
+			found = append(found, c)
+		}
+	}
+	return found, nil
 }
 
-// namesOf lists the names of plugins.
-func namesOf(plugins []*plugin.Plugin) string {
+// isOf reports whether a candidate is a skill of a plugin. Each skill has one owner, and other plugins may
+// list it too.
+func (c *candidate) isOf(p *plugin.Plugin) bool {
+	return c.plugin == p || c.skill != nil && p.Lists(c.path)
+}
+
+// namesOf returns the names of plugins.
+func namesOf(plugins []*plugin.Plugin) []string {
 	names := make([]string, len(plugins))
 	for n, p := range plugins {
 		names[n] = p.Name
 	}
-	return listed(names, "none")
+	return names
 }
 
 // isBelow reports whether a path of a source is dir or below it.
 func isBelow(dir, at string) bool { return dir == "." || at == dir || strings.HasPrefix(at, dir+"/") }
 
-// without describes a source without skills.
-func (f *fetched) without() string {
+// without describes a source without skills, or its plugin with a name.
+func (f *fetched) without(name string) string {
+	if of := f.plugins.Find(name); of != nil && len(of.Others) > 0 {
+		return fmt.Sprintf("%s is a %s, with %s", clip(of.Name), of.Kind, strings.Join(of.Others, ", "))
+	}
+	if name != "" {
+		return "no SKILL.md of the plugin was found"
+	}
 	for _, p := range f.plugins.Plugins {
 		isHere := isBelow(f.origin.Path, p.Dir) || isBelow(p.Dir, f.origin.Path)
 		if isHere && len(p.Others) > 0 {
@@ -154,7 +174,7 @@ func (f *fetched) pluginRows(all []candidate) (rows []PluginRow) {
 		}
 		row := PluginRow{Name: p.Name, Description: p.Description, Remote: p.Remote.Source}
 		for _, c := range all {
-			if c.plugin == p && c.skill != nil {
+			if c.isOf(p) && c.skill != nil {
 				row.Skills++
 			}
 		}

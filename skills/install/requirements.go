@@ -35,7 +35,7 @@ func inPart(part string, all []candidate) []candidate {
 // required returns the chosen skills and the skills of the same source that they require, directly or not,
 // unless installed. A required skill that the source lacks is noted: the skill that requires it stays
 // unavailable until then.
-func (p *Plan) required(from *fetched, chosen []candidate) []candidate {
+func (p *Plan) required(ctx context.Context, from *fetched, chosen []candidate) []candidate {
 	all := from.candidates()
 	asking := slices.Concat(p.present, chosen)
 	for n := 0; n < len(asking); n++ {
@@ -53,7 +53,10 @@ func (p *Plan) required(from *fetched, chosen []candidate) []candidate {
 					"install it from where it is", clip(asking[n].path), clip(name))
 				continue
 			}
-			c, err := p.nameFor(all[at], "", from, chosen)
+			if p.i.lock.from(from.origin, all[at].path) != nil {
+				continue
+			}
+			c, err := p.nameFor(ctx, all[at], "", from, all, chosen)
 			if err != nil {
 				p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: err.Error()})
 				all[at].skill = nil // refuse it only once

@@ -91,7 +91,8 @@ func isSkillFile(p string) bool { return strings.EqualFold(path.Base(p), "SKILL.
 type candidate struct {
 	path   string // in the source
 	skill  *skills.Skill
-	err    string // why it does not load, if skill is nil
+	err    string // why it cannot be installed, if skill is nil
+	failed bool   // its files could not be fetched
 	name   string // to install it under
 	plugin *plugin.Plugin
 }
@@ -118,11 +119,11 @@ func (f *fetched) candidates() []candidate {
 	for _, d := range f.snapshot.Diagnostics {
 		if d.Severity == skills.Error && isSkillFile(d.Path) {
 			all = append(all, candidate{path: path.Join(f.origin.Path, path.Dir(d.Path)),
-				err: string(d.Code) + ": " + d.Detail})
+				err: "does not load: " + string(d.Code) + ": " + d.Detail})
 		}
 	}
 	for name, reason := range f.failed {
-		all = append(all, candidate{path: name, err: reason.Error()})
+		all = append(all, candidate{path: name, err: "does not load: " + reason.Error(), failed: true})
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
 		return slices.Compare(strings.Split(a.path, "/"), strings.Split(b.path, "/"))

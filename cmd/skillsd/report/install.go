@@ -23,6 +23,7 @@ const MaxListed = 50
 type Installation struct {
 	Installed []installedRow    `json:"installed"`
 	Refused   []install.Refusal `json:"refused"` // with --keep-going
+	LeftOut   []install.Refusal `json:"leftOut"` // skills of the source that do not load, with --all
 	Notes     []string          `json:"notes"`   // about the source
 	DryRun    bool              `json:"dryRun"`
 
@@ -42,6 +43,7 @@ func NewInstallation(ctx context.Context, plan *install.Plan, state string, dry 
 	all := &Installation{
 		Installed: make([]installedRow, len(plan.Changes)),
 		Refused:   append([]install.Refusal{}, plan.Refused...),
+		LeftOut:   append([]install.Refusal{}, plan.LeftOut...),
 		Notes:     append([]string{}, plan.Notes...), DryRun: dry,
 	}
 	err := Each(ctx, len(plan.Changes), func(n int) {
@@ -167,6 +169,7 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 	for _, refused := range r.Refused {
 		fmt.Fprintf(stderr, "not installed: %s\n", Printable(refused.Path+": "+refused.Reason))
 	}
+	r.printLeftOut(stderr)
 	if len(r.Installed) == 0 {
 		_, err := fmt.Fprintln(stderr, "there is nothing to install")
 		return err
@@ -184,6 +187,23 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 		return r.printInFull(out, stderr, verb, rows)
 	}
 	return r.printTable(out, stderr, columns, verb, rows)
+}
+
+// maxLeftOut is the maximum number of skills that do not load which an installation prints.
+const maxLeftOut = 10
+
+// printLeftOut prints the skills of the source that do not load.
+func (r *Installation) printLeftOut(stderr io.Writer) {
+	if len(r.LeftOut) == 0 {
+		return
+	}
+	fmt.Fprintf(stderr, "note: left out: %s of the source\n", Plural(len(r.LeftOut), "skill"))
+	for _, one := range r.LeftOut[:min(len(r.LeftOut), maxLeftOut)] {
+		fmt.Fprintf(stderr, "  %s\n", Printable(one.Path+": "+one.Reason))
+	}
+	if more := len(r.LeftOut) - maxLeftOut; more > 0 {
+		fmt.Fprintf(stderr, "  and %d more; --json has all\n", more)
+	}
 }
 
 // printInFull prints one installed skill with those nested in it.

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -86,6 +87,10 @@ func (s *Source) Of(dir string) (owner *Plugin) {
 	return owner
 }
 
+// Lists reports whether the plugin declares the skill in a directory one by one. Several plugins may list the
+// same skill.
+func (p *Plugin) Lists(dir string) bool { return slices.Contains(p.Skills, dir) }
+
 // contains reports whether a path is dir or below it.
 func contains(dir, at string) bool { return dir == "." || dir == at || strings.HasPrefix(at, dir+"/") }
 
@@ -116,6 +121,30 @@ func (t *text) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// parts are the parts that an extension of a manifest lists, by their paths.
+type parts struct {
+	Skills paths `json:"skills"`
+	Agents paths `json:"agents"`
+}
+
+// extensions are the parts that all extensions of a manifest list. Each vendor has a member of its own.
+type extensions parts
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (e *extensions) UnmarshalJSON(data []byte) error {
+	var byVendor map[string]json.RawMessage
+	if json.Unmarshal(data, &byVendor) != nil {
+		return nil
+	}
+	for _, vendor := range slices.Sorted(maps.Keys(byVendor)) {
+		var more parts
+		if json.Unmarshal(byVendor[vendor], &more) == nil {
+			e.Skills, e.Agents = append(e.Skills, more.Skills...), append(e.Agents, more.Agents...)
+		}
+	}
+	return nil
+}
+
 // clean returns a text without control characters, clipped.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
@@ -142,6 +171,7 @@ type manifest struct {
 	Strict      *bool           `json:"strict"`
 	Servers     json.RawMessage `json:"mcpServers"`
 	Hooks       json.RawMessage `json:"hooks"`
+	Extensions  extensions      `json:"extensions"`
 }
 
 // market is a file that lists plugins.
@@ -153,25 +183,39 @@ type market struct {
 	Plugins []manifest `json:"plugins"`
 }
 
-// Read reads the manifests of a source. Without a marketplace, the plugins are the directories with a
+// Read reads the manifests of a source. The plugins are those of its marketplace and the directories with a
 // manifest. A source without manifests has no plugins.
 func Read(source fs.FS) *Source {
 	s := &Source{}
+	isMarket := false
 	for _, file := range marketplaces {
 		m := market{}
 		// Other programs have files of the last name, which list nothing.
 		if s.read(source, file, &m) && (len(m.Plugins) > 0 || m.Name != "") {
 			s.market(source, &m)
-			return s
+			isMarket = true
+			break
 		}
 	}
 	for _, dir := range manifestDirs(source) {
+		if isMarket && s.covers(dir) {
+			continue
+		}
 		// Other programs have files of this name too, without a name of a plugin in it.
 		if p := s.plugin(source, dir, manifest{}); p != nil && p.named && s.Find(p.Name) == nil {
 			s.Plugins = append(s.Plugins, p)
 		}
 	}
 	return s
+}
+
+// covers reports whether a marketplace leaves no plugin of its own to a directory with a manifest: it is the
+// source itself, a part of a plugin in a smaller directory, or material such as a template.
+func (s *Source) covers(dir string) bool {
+	return dir == "." || slices.ContainsFunc(strings.Split(dir, "/"), skills.IsMaterial) ||
+		slices.ContainsFunc(s.Plugins, func(p *Plugin) bool {
+			return p.Dir != "" && p.Dir != "." && contains(p.Dir, dir)
+		})
 }
 
 // read reads a JSON file of a source, and reports whether it is there and can be read.
@@ -267,6 +311,25 @@ func inside(dir, written string) (string, error) {
 	return at, nil
 }
 
+// listed returns a path in the manifest of the plugin in a directory as a path of the source. Some sources
+// have their skills in one place and list them in their plugins by paths from the root of the source.
+func listed(source fs.FS, dir, written string) (string, error) {
+	at, err := inside(dir, written)
+	if err != nil {
+		return "", err
+	}
+	fromRoot, err := inside(".", written)
+	if err != nil || exists(source, at) || !exists(source, fromRoot) {
+		return at, nil
+	}
+	return fromRoot, nil
+}
+
+func exists(source fs.FS, name string) bool {
+	_, err := fs.Stat(source, name)
+	return err == nil
+}
+
 // plugin reads the plugin in a directory. entry is its entry in a marketplace, whose fields win, or empty.
 // It returns nil if the directory is not in the source.
 func (s *Source) plugin(source fs.FS, dir string, entry manifest) *Plugin {
@@ -289,9 +352,9 @@ func (s *Source) plugin(source fs.FS, dir string, entry manifest) *Plugin {
 	p.Version = first(entry.Version, own.Version)
 	p.License = first(entry.License, own.License)
 	p.Description = first(entry.Description, own.Description)
-	declared := slices.Concat(entry.Skills, own.Skills)
+	declared := slices.Concat(entry.Skills, own.Skills, own.Extensions.Skills)
 	for _, written := range declared {
-		at, err := inside(dir, written)
+		at, err := listed(source, dir, written)
 		if err != nil {
 			s.Problems = append(s.Problems, fmt.Sprintf("plugin %q: %v", p.Name, err))
 			continue
@@ -302,7 +365,7 @@ func (s *Source) plugin(source fs.FS, dir string, entry manifest) *Plugin {
 	isWhole := entry.Strict == nil || *entry.Strict
 	if len(declared) == 0 || isWhole && len(entry.Skills) == 0 {
 		p.Skills = append(p.Skills, path.Join(dir, "skills"))
-		if _, err := fs.Stat(source, path.Join(dir, "SKILL.md")); err == nil {
+		if exists(source, path.Join(dir, "SKILL.md")) {
 			p.Skills = append(p.Skills, dir) // the plugin is one skill
 		}
 	}
@@ -329,13 +392,10 @@ func others(source fs.FS, dir string, entry, own *manifest) (all []string) {
 			all = append(all, fmt.Sprintf("%d %s", n, many))
 		}
 	}
-	add(files(source, path.Join(dir, "agents")), "agent", "agents")
+	agents := max(files(source, path.Join(dir, "agents")), len(own.Extensions.Agents))
+	add(agents, "agent", "agents")
 	add(files(source, path.Join(dir, "commands")), "command", "commands")
-	hooks := 0
-	if _, err := fs.Stat(source, path.Join(dir, "hooks/hooks.json")); err == nil || len(own.Hooks) > 2 {
-		hooks = 1
-	}
-	if hooks > 0 {
+	if exists(source, path.Join(dir, "hooks/hooks.json")) || len(own.Hooks) > 2 {
 		all = append(all, "hooks")
 	}
 	servers := max(keys(own.Servers), keys(entry.Servers))
@@ -348,7 +408,7 @@ func others(source fs.FS, dir string, entry, own *manifest) (all []string) {
 		}
 	}
 	add(servers, "MCP server", "MCP servers")
-	if _, err := fs.Stat(source, path.Join(dir, ".lsp.json")); err == nil {
+	if exists(source, path.Join(dir, ".lsp.json")) {
 		all = append(all, "language servers")
 	}
 	return all
