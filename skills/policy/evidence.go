@@ -121,7 +121,7 @@ func (r *Request) needsCommand(mode Mode) *Denial {
 	case Read:
 		why.remedy = "ask the user to have the server take their requests for commands of theirs"
 	default:
-		why.operator = "you can " + operatorNever + ", or " + operatorCommand
+		why.operator = operatorNever
 	}
 	return r.refuse(why, "{mode}", mode.String())
 }
