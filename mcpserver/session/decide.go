@@ -255,7 +255,7 @@ func (s *Session) unapproved(
 	}
 	if denial.ApprovalCode != "" {
 		waits := r.denial(*where, denial.Skill, denial.Path, "{code}", denial.ApprovalCode)
-		denial.Remedy, denial.Operator = waits.Remedy, waits.Operator+"; or "+denial.Operator
+		denial.Remedy, denial.Operator = waits.Remedy, waits.Operator+"; "+denial.Operator
 	}
 	d := r.denial(row, denial.Skill, denial.Path, "{remedy}", denial.Remedy)
 	denial.Remedy = d.Remedy

@@ -82,8 +82,7 @@ var (
 	waitsHere = refusal{code: policy.CodeApprovalRequired,
 		remedy: "ask the user to type `skillsd approve {code}` in a terminal of their own within ten " +
 			"minutes; then make this call again, unchanged",
-		operator: "approve this call with `skillsd approve {code}` in a terminal within ten minutes, and " +
-			"make it again"}
+		operator: "to approve this call, within ten minutes: `skillsd approve {code}`, then make it again"}
 	waitsThere = refusal{code: policy.CodeApprovalRequired,
 		remedy: "ask the user to have the call {code} approved within ten minutes, by `skillsd approve " +
 			"{code}` where the server runs, or on its page if it has one; then make this call again, " +

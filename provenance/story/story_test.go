@@ -15,22 +15,27 @@ import (
 func TestSummary(t *testing.T) {
 	for _, tc := range []struct {
 		kind          provenance.Kind
-		detail        string
+		detail, got   string
 		row, decision string
 		want          string
 	}{
 		{kind: provenance.KindScriptExecuted, row: `{"status":"executed","exitCode":3}`, want: "exited 3"},
-		{kind: provenance.KindScriptExecuted, row: `{"status":"executed","skillsd":{"outcome":"signaled","signal":"SIGKILL"}}`, want: "signaled SIGKILL"},
-		{kind: provenance.KindScriptExecuted, row: `{"status":"executed","exitCode":1,"skillsd":{"outcome":"timeout"}}`, want: "timeout"},
-		{kind: provenance.KindScriptExecuted, row: `{"status":"error","error":{"code":"script_not_found"}}`, want: "error script_not_found"},
+		{kind: provenance.KindScriptExecuted, row: `{"status":"executed","skillsd":{"outcome":"signaled","signal":"SIGKILL"}}`, want: "ended by SIGKILL"},
+		{kind: provenance.KindScriptExecuted, row: `{"status":"executed","exitCode":1,"skillsd":{"outcome":"memory_limit"}}`, want: "memory limit"},
+		{kind: provenance.KindScriptExecuted, row: `{"status":"error","error":{"code":"script_not_found"}}`, want: "did not run: script not found"},
 		{kind: provenance.KindScriptExecuted, row: `{"status":"executed","exitCode":0,"skillsd":{"late":true}}`, want: "exited 0, after its call had ended"},
-		{kind: provenance.KindResourceRead, row: `{"status":"read","digestMatchesRegistry":false,"truncated":true}`, want: "read changed truncated"},
-		{kind: provenance.KindResourceRead, row: `{"status":"error","error":{"code":"unknown"}}`, want: "error unknown"},
+		{kind: provenance.KindResourceRead, row: `{"status":"read","digestMatchesRegistry":false,"truncated":true}`, want: "read, changed since the load, shortened"},
+		{kind: provenance.KindResourceRead, row: `{"status":"error","error":{"code":"unknown"}}`, want: "not read: unknown"},
 		{kind: provenance.KindResourceRead, detail: "asked", want: "asked"},
-		{kind: provenance.KindSkillActivated, row: `{"source":"cli-preload"}`, want: "active, cli-preload"},
-		{kind: provenance.KindSkillActivated, detail: "model-tool", row: `{"source":"model-tool"}`, want: "shown, model-tool"},
-		{kind: provenance.KindPolicyDenied, decision: `{"reasonCodes":["tool_not_allowed"],"skillsd":{"code":"tier_denied"}}`, want: "tier_denied"},
-		{kind: provenance.KindPolicyDenied, decision: `{"reasonCodes":["tool_not_allowed"]}`, want: "tool_not_allowed"},
+		{kind: provenance.KindSkillActivated, row: `{"source":"cli-preload"}`, want: "loaded at the start"},
+		{kind: provenance.KindSkillActivated, detail: "model-tool", row: `{"source":"model-tool"}`, want: "loaded by the model, shown"},
+		{kind: provenance.KindPolicyDenied, decision: `{"reasonCodes":["tool_not_allowed"],"skillsd":{"code":"tier_denied"}}`, want: "skills of this trust run no scripts"},
+		{kind: provenance.KindPolicyDenied, decision: `{"reasonCodes":["tool_not_allowed"]}`, want: "running scripts is not offered"},
+		{kind: provenance.KindPolicyDenied, decision: `{"skillsd":{"code":"approval_declined"}}`,
+			row: `{"toolId":"run_skill_script","detail":"run_skill_script: the user declined"}`, want: "the user declined"},
+		{kind: provenance.KindPolicyDenied, decision: `{"skillsd":{"code":"a_new_code"}}`, want: "a new code"},
+		{kind: provenance.KindApprovalAsked, detail: "direct_command_required; call sha256:00", row: `{}`, want: "asked the user"},
+		{kind: provenance.KindDriftDetected, detail: "resume-skill-digest-drift", got: "sha256:0123456789abcdef", want: "skill digest changed:  -> sha256:0123456789ab"},
 		{kind: provenance.KindSessionStarted, detail: "started", row: `{"cfcEnforcementMode":"observe"}`, want: "mode observe, started"},
 		{kind: provenance.KindSessionStarted, detail: "mode observe", row: `{"cfcEnforcementMode":"observe"}`, want: "mode observe"},
 		{kind: provenance.KindSessionStarted, detail: "mode enforce-explicit, session of the client: \"x\"",
@@ -38,7 +43,7 @@ func TestSummary(t *testing.T) {
 		{kind: provenance.KindSessionResumed, detail: "mode enforce-explicit", row: `{"cfcEnforcementMode":"enforce-explicit"}`, want: "skillsd"},
 		{kind: provenance.KindSkillDiscovered, detail: strings.Repeat("é", 500), want: strings.Repeat("é", 200) + "…"},
 	} {
-		e := &provenance.Event{Kind: tc.kind, Detail: tc.detail, Row: json.RawMessage(tc.row), Decision: json.RawMessage(tc.decision)}
+		e := &provenance.Event{Kind: tc.kind, Detail: tc.detail, Got: tc.got, Row: json.RawMessage(tc.row), Decision: json.RawMessage(tc.decision)}
 		if got := story.StepOf(e).Summary(); got != tc.want {
 			t.Errorf("Summary(%s %s%s) = %q, want %q", tc.kind, tc.row, tc.decision, got, tc.want)
 		}

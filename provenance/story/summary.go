@@ -13,8 +13,9 @@ import (
 // usualMode is the mode of a server whose configuration names no other.
 const usualMode = "enforce-explicit"
 
-// Summary returns the outcome of a step in a few words, such as "exited 0", "error resource_not_found" or
-// "script_not_allowlisted". It contains no argument or output. The caller must escape unprintable characters.
+// Summary returns the outcome of a step in a few words, such as "exited 0", "not read: resource not found"
+// or "not allowed", with codes in the words of a user. It contains no argument or output. The caller must
+// escape unprintable characters.
 func (s *Step) Summary() string {
 	const limit = 200
 	text := cmp.Or(s.outcome(), s.Detail)
@@ -30,30 +31,62 @@ func (s *Step) outcome() string {
 	case s.Session != nil && s.Session.Mode != "":
 		return startOutcome(s.Session, s.Detail)
 	case s.Action == Changed && (s.Want != "" || s.Got != ""):
-		return fmt.Sprintf("%s: %s -> %s", s.Detail, s.Want, s.Got)
-	case s.Action == Asked:
-		// The digest that identifies the call is of no use to a reader.
-		code, _, _ := strings.Cut(s.Detail, "; call ")
-		return code
+		return fmt.Sprintf("%s: %.19s -> %.19s", changes(s.Detail), s.Want, s.Got)
+	case s.Action == Asked && s.Request != nil:
+		return "asked the user"
 	case s.Activation != nil && s.Activation.Source != "":
+		source := cmp.Or(sources[s.Activation.Source], string(s.Activation.Source))
 		if s.Activation.SentBy(s.Event) {
-			return "shown, " + string(s.Activation.Source)
+			return "loaded " + source + ", shown"
 		}
-		return "active, " + string(s.Activation.Source)
+		return "loaded " + source
 	case s.Resource != nil:
 		return readOutcome(s.Resource)
 	case s.Run != nil:
 		return runOutcome(s.Run)
-	case s.Action == Refused, s.Action == Warned:
-		ruling := s.Ruling()
-		if ruling.Skillsd != nil && ruling.Skillsd.Code != "" {
-			return ruling.Skillsd.Code
-		}
-		if len(ruling.ReasonCodes) > 0 {
-			return ruling.ReasonCodes[0]
+	case s.Action == Refused:
+		return s.refusal()
+	case s.Action == Warned:
+		if text := s.refusal(); text != "" {
+			return "would be refused: " + text
 		}
 	}
 	return ""
+}
+
+// refusal returns why a call was refused, or would be.
+func (s *Step) refusal() string {
+	ruling := s.Ruling()
+	code := ""
+	if len(ruling.ReasonCodes) > 0 {
+		code = ruling.ReasonCodes[0]
+	}
+	if ruling.Skillsd != nil && ruling.Skillsd.Code != "" {
+		code = ruling.Skillsd.Code
+	}
+	switch code {
+	case "":
+		return ""
+	case "approval_declined", "approval_required":
+		// The detail has more, as "the user declined".
+		if s.Policy != nil && strings.Contains(s.Policy.Detail, " user ") {
+			return strings.TrimPrefix(s.Policy.Detail, s.Policy.ToolID+": ")
+		}
+	}
+	return Words(code)
+}
+
+// changes returns the kind of a change, as "resume-skill-digest-drift", in the words of a user.
+func changes(kind string) string {
+	code, ok := strings.CutPrefix(kind, "resume-")
+	if !ok {
+		return kind
+	}
+	code, drift := strings.CutSuffix(strings.ReplaceAll(code, "-", " "), " drift")
+	if drift {
+		code += " changed"
+	}
+	return code
 }
 
 // startOutcome returns the outcome of the start of a session: the version of the server in place of the usual
@@ -77,12 +110,12 @@ func readOutcome(row *cfharness.ResourceRead) string {
 	out := string(row.Status)
 	switch {
 	case row.Error != nil:
-		out += " " + row.Error.Code
+		return "not read: " + Words(row.Error.Code)
 	case row.DigestMatchesRegistry != nil && !*row.DigestMatchesRegistry:
-		out += " changed"
+		out += ", changed since the load"
 	}
 	if row.Truncated != nil && *row.Truncated {
-		out += " truncated"
+		out += ", shortened"
 	}
 	return out
 }
@@ -94,7 +127,7 @@ func runOutcome(row *cfharness.ScriptExecution) string {
 	}
 	if x := row.Skillsd; x != nil && x.Environment != nil {
 		sum := x.Environment.Digest.String()
-		text += ", environment " + x.Environment.Name + " " + sum[:min(len(sum), 19)]
+		text += ", packages " + x.Environment.Name + " " + sum[:min(len(sum), 19)]
 	}
 	return text
 }
@@ -106,11 +139,11 @@ func endOf(row *cfharness.ScriptExecution) string {
 	case row.Status == "":
 		return ""
 	case row.Error != nil:
-		return string(row.Status) + " " + row.Error.Code
+		return "did not run: " + Words(row.Error.Code)
 	case x != nil && x.Outcome == cfharness.OutcomeSignaled:
-		return "signaled " + x.Signal
+		return "ended by " + x.Signal
 	case x != nil && x.Outcome != "" && x.Outcome != cfharness.OutcomeExited:
-		return string(x.Outcome)
+		return Words(string(x.Outcome))
 	case row.ExitCode != nil:
 		return "exited " + strconv.Itoa(*row.ExitCode)
 	}

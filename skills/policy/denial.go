@@ -59,17 +59,16 @@ var codes = map[Code]struct {
 	CodeToolNotAllowed: {NotAuthorized, "this server does not offer run_skill_script",
 		"ask the user whether this server should offer it; `skillsd doctor`, in a terminal of their own, " +
 			"has how",
-		"allow the script, and with it the tool: skillsd allow {shell script}; or --allow-tool {tool}"},
+		"to allow the script, and with it the tool: `skillsd allow {shell script}`"},
 	CodeDirectCommandRequired: {NotAuthorized, "nothing shows that the user wants it",
-		remedyUnasked,
-		"you can " + operatorCommand},
+		remedyUnasked, operatorNever},
 	CodeSkillNotActivated: {NotAuthorized, "the skill is not loaded",
 		"call load_skill with this skill, then run the script again", ""},
 	CodeActivationUnknown: {NotAuthorized, "the activation handle is unknown or has expired",
 		"call load_skill again and use the handle it returns", ""},
 	CodeScriptNotAllowlisted: {NotAuthorized, "not allowed",
 		"if the user wants it to run, they can allow it at a terminal of their own, not in an agent's shell",
-		"you can allow it with `skillsd allow {shell script}` or --allow-skill-script {shell script}"},
+		"to read and allow it: `skillsd allow {shell script}`"},
 	CodeAllowedToolsConflict: {NotAuthorized, "the skill's own allowed-tools do not cover it",
 		"ask the user: the skill's author can add run_skill_script to allowed-tools, or the user can " +
 			"take that list as advice",
@@ -80,7 +79,7 @@ var codes = map[Code]struct {
 		"you can serve without --tier-scripts {tier}=deny, or without it in policy.tier_scripts"},
 	CodeApprovalRequired: {NotAuthorized, "it needs an approval that this client cannot ask for",
 		remedyUnasked,
-		"use a client through which the server can ask you, or change ask in the entry"},
+		operatorAsked + "change ask in the entry of the script"},
 	CodeApprovalDeclined: {NotAuthorized, "the user declined it",
 		"ask the user before you call the tool again", ""},
 	CodeProfileExcludes: {NotAuthorized, "the profile does not include it",
@@ -112,12 +111,8 @@ var codes = map[Code]struct {
 		"you can read it with `skillsd session show SESSION --output HANDLE`"},
 }
 
-// operatorCommand describes how the operator can have every call treated as a command of the user.
-const operatorCommand = "start the server with --prompt-slot-role direct-command, or set " +
-	"policy.prompt_slot_role in the configuration, or the client can send a prompt slot with that role"
-
 // operatorNever describes how the operator can let a script run without asking.
-const operatorNever = "let exactly these bytes run without asking, `skillsd allow --ask never {shell script}`"
+const operatorNever = "to allow it without a question: `skillsd allow --ask never {shell script}`"
 
 // operatorAsked begins the alternatives to asking the user.
 const operatorAsked = "use a client through which the server can ask you, or "
@@ -243,14 +238,14 @@ var (
 		detail: "{tool} requires direct-command authorization in {mode}"}
 	entryNeedsApproval = refusal{code: CodeApprovalRequired,
 		detail:   "{tool}: this script needs an approval by the user for each run",
-		operator: operatorAsked + operatorNever}
+		operator: operatorNever}
 	entryNeedsSession = refusal{code: CodeApprovalRequired,
 		detail:   "{tool}: this script needs an approval by the user in each session",
 		operator: entryNeedsApproval.operator}
 	tierNeedsApproval = refusal{code: CodeApprovalRequired,
 		detail: "{tool}: scripts of tier {tier} need an approval by the user",
-		operator: operatorAsked + "review the skill and " + operatorNever +
-			", or trust its directory more: --skills-root user=DIR, or tier user in roots"}
+		operator: operatorNever + "; to be asked less about all skills of its directory, trust that more: " +
+			"`skillsd help allow`"}
 	notReleased = refusal{code: CodeOutputNotReleased,
 		detail: "{tool}: the run could show the model more than the skill's own files, and its output is " +
 			"not released"}

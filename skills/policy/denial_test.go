@@ -247,11 +247,11 @@ func TestFill(t *testing.T) {
 // A request that names no script has no empty name in its remedy.
 func TestRemedyWithoutScript(t *testing.T) {
 	denial := (&Request{Tool: "run_skill_script"}).refuse(toolNotOffered)
-	if !strings.Contains(denial.Operator, "skillsd allow SKILL:SCRIPT;") {
+	if !strings.Contains(denial.Operator, "`skillsd allow SKILL:SCRIPT`") {
 		t.Error(denial.Operator)
 	}
 	denial = (&Request{Tool: "run_skill_script", Skill: "a", Path: "scripts/b.sh"}).refuse(toolNotOffered)
-	if !strings.Contains(denial.Operator, "skillsd allow a:scripts/b.sh;") {
+	if !strings.Contains(denial.Operator, "`skillsd allow a:scripts/b.sh`") {
 		t.Error(denial.Operator)
 	}
 }

@@ -127,7 +127,7 @@ func (r *Request) needsCommand(mode Mode) *Denial {
 		// An approval covers a call of a script; none exists for reads.
 		why.remedy = "ask the user to have the server take their requests for commands of theirs"
 	default:
-		why.operator = "you can " + operatorNever + ", or " + operatorCommand
+		why.operator = operatorNever
 	}
 	return r.refuse(why, "{mode}", mode.String())
 }

@@ -209,9 +209,9 @@ func EventsFrom(
 	}
 }
 
-// WriteTimeline writes a line for each event of a session, with the inputs of a script below its line, after
-// lines with the owner, the parent and the children of the session. If columns is not 0, no event takes more
-// than one row.
+// WriteTimeline writes a line for each event of a session but for descriptions of the server, with the inputs
+// of a script below its line, after lines with the owner, the parent and the children of the session. If
+// columns is not 0, no event takes more than one row.
 //
 // Errors: the first error of events, or the error of writing.
 func WriteTimeline(
@@ -241,6 +241,9 @@ func WriteTimeline(
 			fmt.Fprintln(w, day)
 		}
 		step := story.StepOf(e)
+		if step.Action == story.Snapshot {
+			continue // for programs; --json has it
+		}
 		lines := append([]string{eventLine(step, columns)}, eventDetails(step, columns)...)
 		if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil {
 			return err
@@ -274,8 +277,8 @@ func subjectOf(skill, path string) string {
 }
 
 // eventDetails returns the lines below an event: the origin of a skill; or the inputs of a script, then its
-// digest, the evidence of the user's intent and the id of its output; or how the operator can change a
-// refusal. Each is truncated to the width of a line; --json has all of it.
+// digest, why it was permitted and the id of its output; or how the user can change a refusal. Each is
+// truncated to the width of a line; --json has all of it.
 func eventDetails(s *story.Step, columns int) []string {
 	var given, id string
 	var facts []string
@@ -296,7 +299,7 @@ func eventDetails(s *story.Step, columns int) []string {
 	case s.Run != nil:
 		given, sum, id = quoted(s.Run.Args), s.Run.ObservedDigest, s.Run.OutputID
 		if x := s.Ruling().Skillsd; x != nil {
-			facts = []string{x.Evidence}
+			facts = []string{story.Permission(x.Evidence)}
 		}
 	}
 	// session show --output also takes an id without the session.

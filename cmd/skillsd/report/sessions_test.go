@@ -11,6 +11,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/story"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 func TestSessionLines(t *testing.T) {
@@ -76,6 +77,22 @@ func TestSessionLines(t *testing.T) {
 	}
 }
 
+// A timeline has no code of a refusal, and no kind of evidence, in place of words.
+func TestTimelineWords(t *testing.T) {
+	for _, code := range policy.Codes() {
+		if text := story.Words(string(code)); text == strings.ReplaceAll(string(code), "_", " ") || len(text) > 36 {
+			t.Errorf("%s is %q", code, text)
+		}
+	}
+	for _, evidence := range []policy.Evidence{
+		policy.EvidenceSlot, policy.EvidenceApproval, policy.EvidenceOperator, policy.EvidenceEntry,
+	} {
+		if story.Permission(string(evidence)) == string(evidence) {
+			t.Errorf("%s has no words", evidence)
+		}
+	}
+}
+
 // What was asked of a user and what ran can be read in the timeline.
 func TestTimelineDetails(t *testing.T) {
 	encode := func(v any) json.RawMessage {
@@ -100,7 +117,7 @@ func TestTimelineDetails(t *testing.T) {
 		{"ran", provenance.Event{Kind: provenance.KindScriptExecuted, Decision: decision,
 			Row: encode(cfharness.ScriptExecution{OutputID: "ses_a:run_skill_script:3", Args: []string{"x"},
 				FileFacts: cfharness.FileFacts{ObservedDigest: sum}})},
-			[]string{detailIndent + `"x"`, head + "approval, run_skill_script:3"}},
+			[]string{detailIndent + `"x"`, head + "the user approved it, run_skill_script:3"}},
 		{"without arguments", provenance.Event{Kind: provenance.KindScriptExecuted,
 			Row: encode(cfharness.ScriptExecution{OutputID: "other:1"})}, []string{detailIndent + "other:1"}},
 		{"no script", provenance.Event{Kind: provenance.KindResourceRead,
