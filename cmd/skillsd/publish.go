@@ -20,6 +20,7 @@ import (
 	"github.com/skillsd/skillsd/skills/source/oci"
 	"github.com/skillsd/skillsd/skills/source/plugin"
 	"github.com/skillsd/skillsd/skills/source/web"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // newPublishCmds returns the command that publishes skills for installation elsewhere, and the names that two
@@ -130,6 +131,9 @@ func (o *publishOptions) run(ctx context.Context, args []string) error {
 			"`skillsd publish --help`", "publish takes DIR and one place to publish it")
 	case targets != 1:
 		return exit.Usagef(forms, "publish takes DIR and one place to publish it")
+	case !fsys.Exists(args[0]):
+		return exit.Usagef("give a directory with a SKILL.md, or with skills below it", "there is no %q",
+			report.Printable(args[0]))
 	case o.Plugin.Name != "":
 		return a.writePlugin(ctx, args[0], &o.Plugin)
 	case o.Site != "":
