@@ -28,8 +28,8 @@ const (
 	metaHostPaths  = "skillsd/host-paths"
 )
 
-// metaAllowedTools is the key, in the _meta of the result of a load, of the skill's allowed-tools, for hosts
-// that enforce them.
+// metaAllowedTools is the key, in the _meta of the result of a load, of the skill's allowed-tools, for
+// hosts that enforce them.
 const metaAllowedTools = "skillsd/allowed-tools"
 
 // localPrincipal is the user of the process, the principal on stdio, with trusted evidence.

@@ -171,7 +171,7 @@ func outlineOf(body []byte, first int64, room int) string {
 	return b.String()
 }
 
-// markRunnable is the word beside a script that may run.
+// markRunnable marks a script that may run.
 const markRunnable = "runnable"
 
 // marks are the remarks on the scripts in a list.

@@ -182,7 +182,7 @@ func newTool(
 // arguments describe those arguments of a tool, by name, that a client is shown.
 type arguments map[string]argument
 
-// argument is what its type does not tell of an argument.
+// argument describes an argument beyond its type.
 type argument struct {
 	text        string   // for the model
 	least, most *float64 // nil: not bounded
@@ -214,8 +214,8 @@ func inferred[T any]() *jsonschema.Schema {
 	return schema
 }
 
-// schema returns the JSON of an inferred schema with its arguments described, in their order. An argument
-// that is not described is left out.
+// schema returns the JSON of an inferred schema with its arguments described, in their order. An
+// argument that is not described is left out.
 func (a arguments) schema(of *jsonschema.Schema) json.RawMessage {
 	schema := *of
 	schema.Properties = make(map[string]*jsonschema.Schema, len(a))

@@ -372,7 +372,7 @@ func (t *table) held() map[string]int {
 // false if that is necessary and all sessions of the principal are busy. t.mu is held.
 func (t *table) withinShare(principal string) bool {
 	n := t.held()[principal]
-	// The limit of open files can leave few places, of which one principal must not take more than half.
+	// The limit of open files can leave few places, and one principal must not take more than half of them.
 	if n < min(maxRemoteEach, max(1, t.most/2)) {
 		return true
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// announcer queues list changes for one client (of the older revisions) or for one subscription. A client
-// that does not read blocks only its own announcer.
+// announcer queues list changes for one client (of the older revisions) or for one subscription. A
+// client that does not read blocks only its own announcer.
 type announcer struct {
 	wants func(method string) bool // reports whether the client wants a change; nil: always
 	wake  chan struct{}

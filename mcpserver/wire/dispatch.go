@@ -39,8 +39,8 @@ type Dispatcher struct {
 	CacheTTL time.Duration
 	// Logger gets panics and the private text of internal errors. Nil discards them.
 	Logger *slog.Logger
-	// Trace is called at the start of each request. It returns the context for the request, and a function
-	// that is called at its end with its error or nil. Nil disables tracing.
+	// Trace is called at the start of each request. It returns the context for the request, and a
+	// function that is called at its end with its error or nil. Nil disables tracing.
 	Trace func(context.Context, string, json.RawMessage) (context.Context, func(*Error))
 	// Withhold redacts the JSON of an error before it is sent, because an error may repeat text of the
 	// request. Nil sends it unchanged.

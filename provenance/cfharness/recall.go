@@ -27,10 +27,10 @@ type Recollection struct {
 	// Activations are the activations of the session, in order, with the last row for each pair of skill and
 	// handle.
 	Activations []Activation
-	// Sent tells for the path of each skill whether its instructions were sent with its last activation.
+	// Sent reports, by the path of each skill, whether its instructions were sent with its last activation.
 	Sent map[string]bool
-	// Outputs, Decisions and Invocations are upper bounds of the assigned numbers. The number of an event
-	// that could not be recorded is missing from the record.
+	// Outputs, Decisions and Invocations are upper bounds of the assigned numbers. The number of an
+	// event that could not be recorded is missing from the record.
 	Outputs, Decisions, Invocations uint64
 	OutputIDs                       []string // output ids of the rows, in order
 	// Unfinished are the events of requested scripts without an outcome, in order.

@@ -36,7 +36,7 @@ const (
 	listSuffix = ".json"
 )
 
-// originals are the files of a session that no run has been told are on stable storage.
+// originals are the files of a session that may not be on stable storage yet: no run relies on them.
 type originals struct {
 	mu       sync.Mutex // held while the files are written
 	unsynced []string

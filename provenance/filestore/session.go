@@ -428,7 +428,7 @@ func (s *session) append(ctx context.Context, e *provenance.Event) error {
 	r := &appendRequest{e: e, reply: make(chan error, 1)}
 	select {
 	case s.appends <- r:
-		// From here on the event may be recorded even if ctx ends; only the reply tells.
+		// From here on the event may be recorded even if ctx ends; only the reply shows whether it was.
 		return <-r.reply
 	case <-s.done:
 		return errReleased

@@ -377,7 +377,7 @@ func (c *cluster) Answers() bool { return c.silent() <= c.opts.Patience }
 // nudge reconnects, to find another server, if the cluster has been silent for long.
 func (c *cluster) nudge(begin time.Time) {
 	long := time.Now().Add(-deaf).UnixNano()
-	// Of several operations that fail at once, only one reconnects.
+	// If several operations fail at once, only one of them reconnects.
 	moved := c.moved.Load()
 	if begin.UnixNano() < long && c.answered.Load() < long && moved < long &&
 		c.moved.CompareAndSwap(moved, time.Now().UnixNano()) {

@@ -47,8 +47,8 @@ type Redactor struct {
 	window                    int // maximum length of a form in a text, in bytes
 }
 
-// New returns a Redactor for secrets, values by name, or nil if there are none. A name may begin with words
-// in angle brackets, which then replace the secret instead of [secret NAME].
+// New returns a Redactor for secrets, values by name, or nil without secrets. A name may begin with words in
+// angle brackets, which then replace the secret instead of [secret NAME].
 //
 // Errors: ErrSize, with the name of the secret.
 func New(secrets map[string]string) (*Redactor, error) {

@@ -15,8 +15,8 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// needs returns the directories that an interpreter outside /usr needs mounted: its installation directory if
-// that contains nothing else, otherwise the parts that belong to it. printed is the interpreter's output
+// needs returns the directories that an interpreter outside /usr needs mounted: its installation directory
+// if that contains nothing else, otherwise the parts that belong to it. printed is the interpreter's output
 // after its path.
 func (f *Finder) needs(in *sandbox.Interpreter, layout script.Layout, printed []string) ([]string, error) {
 	dir := filepath.Dir(in.Path)

@@ -10,10 +10,10 @@
 //
 // A package is a foreign archive, read by the rules of package archive. It is refused as a whole, with an
 // [*UnsafeError], if it breaks them, or if it has links, a file that another package has with other content,
-// a path of the environment's own (the interpreter, pyvenv.cfg), more than the limits, or, a wheel, a file
-// that its RECORD does not list with its hash. Left out are compiled modules, which may differ from their
-// sources, headers, and programs with the name of a common one ([reserved]). A file that is left out, or runs
-// when an interpreter starts, is reported as a [Note] to the operator.
+// a path of the environment's own (the interpreter, pyvenv.cfg), more than the limits, or, a wheel, a
+// file that its RECORD does not list with its hash. Left out are compiled modules, which may differ from
+// their sources, headers, and programs with the name of a common one ([reserved]). A file that is left out,
+// or runs when an interpreter starts, is reported as a [Note] to the operator.
 //
 // # Places
 //

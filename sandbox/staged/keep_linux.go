@@ -244,7 +244,7 @@ func (a *applier) settle(k *keeping, top *dir) *sandbox.Kept {
 	for _, c := range k.changes {
 		now, made := a.made[c.Path]
 		if !made {
-			// An entry that was not written is as it was, or was deleted.
+			// An entry that was not written is unchanged, or was deleted.
 			if c.Before.Kind == sandbox.KindNone || !gone(top, c.Path) {
 				continue
 			}
