@@ -93,10 +93,11 @@ func (s *Server) runTool() mcp.Tool {
 	return runTool(network, files, usual, most)
 }
 
-// loadTool describes load_skill and its parameter name. The parameter has no enum of the names: clients that
-// check it would refuse a name that is nearly right, which the server answers with similar names. force is
-// among the parameters only if it has an effect.
+// loadTool describes load_skill and its parameter name. force is among the parameters only if it has an
+// effect.
 func loadTool(description, name string, force bool) mcp.Tool {
+	// With an enum of the names, clients would refuse a name that is nearly right, which the server answers
+	// with similar names.
 	args := arguments{
 		"name":       {text: name},
 		"file_path":  {text: "Return this file of the skill instead of its instructions"},

@@ -235,8 +235,7 @@ type numbers struct {
 	OutputID string `json:"outputId"`
 }
 
-// numbersOf returns the numbers of an object. An object without numbers is not an error: some kinds allow any
-// row.
+// numbersOf returns the numbers of an object. An object without numbers is not an error.
 func numbersOf(object json.RawMessage) (n numbers, ok bool) {
 	if len(object) == 0 {
 		return n, false
@@ -255,5 +254,6 @@ func numbersOf(object json.RawMessage) (n numbers, ok bool) {
 	}
 	n = numbers{}
 	err := json.Unmarshal(object, &n)
+	// Some kinds of events allow any row.
 	return n, err == nil
 }

@@ -120,11 +120,12 @@ func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 }
 
 // writeFile writes a file of the session like the function writeFile. Before the session's first event, it
-// defers the sync until that event, so that the directory is synced only once.
+// defers the sync until that event.
 func (s *session) writeFile(dir *os.Root, name string, data []byte) error {
 	if !syncsLater || path.Dir(name) != "." || s.dirName() == s.id {
 		return writeFile(dir, name, data, fileMode)
 	}
+	// The directory is then synced only once.
 	if err := fsys.WriteUnsyncedIn(dir, name, data, fileMode); err != nil {
 		return err
 	}

@@ -344,13 +344,14 @@ func (c *cluster) spent(begin time.Time) bool {
 }
 
 // probe begins an operation; end ends it. After a long silence, one operation tries, and later ones are
-// hopeless unless it succeeds soon, because requests block while the connection looks for a server.
+// hopeless unless it succeeds soon.
 func (c *cluster) probe() (end func(), hopeless bool) {
 	if c.Answers() {
 		return func() {}, false
 	}
 	select {
 	case c.probing <- struct{}{}:
+	// Requests block while the connection looks for a server.
 	case <-time.After(attempt / 2):
 		return nil, true
 	}

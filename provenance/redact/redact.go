@@ -216,9 +216,10 @@ func inBase64(c byte) bool {
 	return c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/'
 }
 
-// find returns the spans of secrets in text, unsorted. It searches in parts, since readings take much more
-// memory than the text; parts overlap by more than the longest form of a secret.
+// find returns the spans of secrets in text, unsorted.
 func (r *Redactor) find(text []byte) []span {
+	// Readings take much more memory than the text, so it is searched in parts. These overlap by more than
+	// the longest form of a secret.
 	const part, slack = 256 << 10, 64
 	overlap := max(r.window, 32<<10)
 	var found []span

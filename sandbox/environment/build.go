@@ -176,13 +176,14 @@ func (b *Build) add(pkg string, e Entry) error {
 }
 
 // reserved reports whether a program of an environment would replace a program that scripts expect from the
-// system. The list is fixed: the programs of a machine must not change a digest.
+// system.
 func reserved(name string) bool {
 	for _, prefix := range []string{"python", "pip", "node", "npm", "npx"} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok && strings.Trim(rest, "0123456789.") == "" {
 			return true
 		}
 	}
+	// The list is fixed, because the programs of a machine must not change a digest.
 	return slices.Contains(systemPrograms, name)
 }
 

@@ -291,8 +291,7 @@ func (l layout) checkPlatform(ctx context.Context, config v1.Descriptor) error {
 	return nil
 }
 
-// layer adds a layer to an image. The digest is compared after the layer was read: the caller drops the
-// image on an error.
+// layer adds a layer to an image.
 func (l layout) layer(ctx context.Context, d v1.Descriptor, image *archive.Image[blob]) error {
 	file, err := l.Fetch(ctx, d)
 	if err != nil {
@@ -307,6 +306,7 @@ func (l layout) layer(ctx context.Context, d v1.Descriptor, image *archive.Image
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return err
 	}
+	// The layer is in the image already; the caller drops the image on an error.
 	if in.Verify() != nil {
 		return &UnsafeError{"", "has a layer with another digest than its manifest names"}
 	}
