@@ -122,6 +122,7 @@ func (d *Dispatcher) respond(ctx context.Context, s *callSession, header http.He
 	result, err := method(ctx, r)
 	if err != nil {
 		if failure, public := errors.AsType[*Error](err); public {
+			// The error around the public one has the cause, which is for the log only.
 			if err != error(failure) {
 				d.logger().DebugContext(ctx, "request refused",
 					slog.String("method", m.method), slog.String("err", err.Error()))

@@ -287,6 +287,7 @@ func (c *cluster) sweep(ctx context.Context) error {
 		if named[sum] {
 			continue
 		}
+		// forget keeps bytes that were written recently, since a session may be about to name them.
 		if err := c.forget(ctx, base+sum); err != nil {
 			return fmt.Errorf("collect files: %w", err)
 		}

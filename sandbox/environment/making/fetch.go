@@ -116,6 +116,7 @@ func (m *Maker) fetchFrom(ctx context.Context, index, otherwise string,
 		select {
 		case queue <- p:
 			continue
+		// A fetcher that failed has ended this context, and receives nothing more.
 		case <-ctx.Done():
 		}
 		break

@@ -126,6 +126,7 @@ func (r *reader) directory(ctx context.Context, dir *os.Root) (*node, error) {
 		if err := top.Add(at, at, n); err != nil {
 			return refused(err)
 		}
+		// The finisher leaves such a directory out with everything below it.
 		if closed && n.Mode.IsDir() {
 			return fs.SkipDir
 		}
@@ -223,6 +224,7 @@ func choose(text []byte, tag string) (*v1.Manifest, *v1.Descriptor, error) {
 			tags = append(tags, fmt.Sprintf("%.100q", name))
 		}
 		named := tag == "" || d.Annotations[v1.AnnotationRefName] == tag
+		// The platform of a descriptor is optional (OCI image specification).
 		if named && (d.Platform == nil || here(d.Platform)) {
 			fit = append(fit, d)
 		}
