@@ -69,7 +69,7 @@ type undoer struct {
 	a       *applier        // for its locks and owners
 	going   map[string]bool // entries that are removed, or would be
 	refused map[string]bool
-	stay    map[string]bool  // entries of which nothing below is removed, since they are not returned
+	stay    map[string]bool  // entries that are not returned, so nothing below them is removed
 	checked map[string]error // of kept contents, by digest
 	done    []Undone
 	changed bool
