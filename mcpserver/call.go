@@ -28,8 +28,8 @@ const (
 	metaHostPaths  = "skillsd/host-paths"
 )
 
-// metaAllowedTools is the key, in the _meta of the result of a load, of the skill's allowed-tools, for hosts
-// that enforce them.
+// metaAllowedTools is the key, in the _meta of the result of a load, of the skill's allowed-tools, for
+// hosts that enforce them.
 const metaAllowedTools = "skillsd/allowed-tools"
 
 // localPrincipal is the user of the process, the principal on stdio, with trusted evidence.
@@ -204,14 +204,14 @@ func evidence(ctx context.Context, call *session.Call, meta map[string]any) erro
 	return nil
 }
 
-// profileOf returns the profile that a request asks for. An unknown profile is refused, because the client
-// relies on it to restrict the call.
+// profileOf returns the profile that a request asks for. An unknown profile is refused.
 func (s *Server) profileOf(meta map[string]any) (string, error) {
 	value, ok := meta[metaProfile]
 	if !ok {
 		return "", nil
 	}
 	name := firstText(value)
+	// The client relies on the profile to restrict the call.
 	if !s.cfg.Sessions.Policy().HasProfile(name) {
 		return "", invalidArguments(fmt.Sprintf("_meta[%q] is not a profile of this server", metaProfile),
 			"use a profile that the operator configured, or none")

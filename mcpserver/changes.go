@@ -37,10 +37,10 @@ type shown struct {
 }
 
 // changesFor begins to watch the lists of the client of ctx. The returned function reports whether a list has
-// changed for the client since its last call with the same method: a client must not learn even the fact of a
-// change that is hidden from it. Tools and prompts have changed if their names or descriptions have; for a
-// client that keeps descriptions, only if the set of tools has. For a client that sees the whole catalogue,
-// resources may be reported without a change. It is safe for concurrent use.
+// changed for the client since its last call with the same method. Tools and prompts have changed if their
+// names or descriptions have; for a client that keeps descriptions, only if the set of tools has. For a
+// client that sees the whole catalogue, resources may be reported without a change. It is safe for concurrent
+// use.
 func (s *Server) changesFor(ctx context.Context) func(method string) bool {
 	sc := s.scopeOf(ctx)
 	var mu sync.Mutex
@@ -49,6 +49,7 @@ func (s *Server) changesFor(ctx context.Context) func(method string) bool {
 		last[method] = first
 	}
 	return func(method string) bool {
+		// A client must not learn even the fact of a change that is hidden from it.
 		now := s.shown(sc)
 		mu.Lock()
 		defer mu.Unlock()

@@ -90,16 +90,16 @@ func appendBefore(line, rest []byte, begin string, parts [][]byte, end string) [
 }
 
 // listSkills is skills/list: the entries of all skills that the extension allows and that are not hidden from
-// models, in byte order of URI and paged by URI, so that a walk during a reload neither loses nor repeats a
-// skill that stays. Hidden skills are left out because hosts show this list to models, and not all of them
-// support disable-model-invocation.
+// models, in byte order of URI and paged by URI.
 func (s *Server) listSkills(ctx context.Context, r *request) (any, error) {
 	if _, _, err := s.permit(ctx, r, nil, ""); err != nil {
 		return nil, err
 	}
 	var batch []*listedSkill
+	// In this order, a walk during a reload neither loses nor repeats a skill that stays.
 	rest, next := following(s.visible(r.scope).entries(), r.after, uriOf), ""
 	for i := range rest {
+		// Hosts show this list to models, and not all of them support disable-model-invocation.
 		if unlisted(rest[i].skill) != "" {
 			continue
 		}

@@ -58,7 +58,7 @@ func unknownTool(name string) error {
 
 // tool wraps a handler with the parts common to all tools: the conversion of errors, the records of the call
 // if the client asks for them, and the removal of declared secrets. Secrets are removed from every error and
-// from every result without a file; the bytes of a file must match its digest.
+// from every result without a file.
 func (s *Server) tool(
 	handle func(context.Context, mcp.CallToolRequest) (answer, error),
 ) tasks.Handler {
@@ -89,6 +89,7 @@ func (s *Server) tool(
 		if records := recorded(); records != nil {
 			result.EnsureResultMeta().SetMetaField(metaRecords, records)
 		}
+		// The bytes of a file must match its digest.
 		showsFile := request.Params.Name == ToolLoad || request.Params.Name == ToolRead
 		if secrets := s.cfg.Sessions.Secrets(); (result.IsError || !showsFile) && secrets != nil {
 			return withoutSecrets(result, secrets)

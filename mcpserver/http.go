@@ -30,8 +30,8 @@ import (
 // anonymous is the principal over HTTP without authentication.
 var anonymous = policy.Principal{Name: "anonymous"}
 
-// clientClaude is the name of Claude Code. On 2026-07-28 two of its conversations cannot be told apart, so no
-// script could run that its model has loaded. If that revision is refused, it opens a session instead.
+// clientClaude is the name of Claude Code. On 2026-07-28 two of its conversations cannot be distinguished, so
+// no script could run that its model has loaded. If that revision is refused, it opens a session instead.
 const clientClaude = "claude-code"
 
 // endIdleEvery is the interval of checks for idle sessions.

@@ -252,7 +252,7 @@ func (s *Server) listable() *skills.Snapshot {
 }
 
 // listed returns the skills that a scope may choose from, in the last snapshot or, before the end of the
-// first scan, in that of an earlier process; nil without one.
+// first scan, in the last snapshot of an earlier process; nil without one.
 func (s *Server) listed(sc scope) *visible {
 	if s.isReady() {
 		return s.visible(sc)

@@ -103,8 +103,7 @@ func argumentHint(sk *skills.Skill) string {
 }
 
 // getPrompt is prompts/get: the user opens a skill. It is loaded as by load_skill, even if it is hidden from
-// models, and stays loaded for the session. The user's request, if any, is a separate message, so that a
-// skill's text cannot pass for it.
+// models, and stays loaded for the session. The user's request, if any, is a separate message.
 func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
 	var arguments map[string]string
 	if err := wire.Decode(r.Arguments, &arguments); err != nil {
@@ -139,6 +138,7 @@ func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
 		result.Messages = append(result.Messages, message)
 	}
 	say(renderLoad(ctx, ses, call, loaded))
+	// In a message of its own, the request cannot be confused with the text of a skill.
 	if request := arguments[argumentRequest]; request != "" {
 		say(s.cfg.Sessions.Secrets().Text(request))
 	}

@@ -27,9 +27,9 @@ const (
 
 type recorderKey struct{}
 
-// recording returns ctx with a recorder if a request asks for its records or for a run id, and a function
-// that returns the records; they are nil if the request asks for neither. A request that asks only for a run
-// id, and does not get it, gets no more than both ids.
+// recording returns ctx with a recorder if a request asks for its records or for a run id, and a
+// function that returns the records; they are nil if the request asks for neither. A request that asks only
+// for a run id, and does not get it, gets no more than both ids.
 func (s *Server) recording(
 	ctx context.Context, meta map[string]any,
 ) (context.Context, func() *cfharness.CallRecords) {

@@ -171,7 +171,7 @@ func outlineOf(body []byte, first int64, room int) string {
 	return b.String()
 }
 
-// markRunnable is the word beside a script that may run.
+// markRunnable marks a script that may run.
 const markRunnable = "runnable"
 
 // marks are the remarks on the scripts in a list.
@@ -459,7 +459,7 @@ func imageBlock(p *picture.Picture) mcp.Content {
 }
 
 // fileBlocks returns what follows the text of a read: a picture, or the path of another binary file. A file
-// is never embedded, because clients pass its base64 to models as text.
+// is never embedded.
 func fileBlocks(r *session.ReadResult) []mcp.Content {
 	switch {
 	case r.Text:
@@ -467,6 +467,7 @@ func fileBlocks(r *session.ReadResult) []mcp.Content {
 	case r.Picture != nil:
 		return []mcp.Content{imageBlock(r.Picture)}
 	}
+	// Clients pass the base64 of an embedded file to models as text.
 	link := mcp.NewResourceLink(r.URI, r.Path, "", r.MIMEType)
 	link.Size = &r.Size
 	return []mcp.Content{link}

@@ -197,7 +197,7 @@ func RenderWrites(r *session.RunResult) string {
 	return head + text + renderKept(r)
 }
 
-// renderKept returns the line that tells whether the user can undo the changes of a run.
+// renderKept returns the line that shows whether the user can undo the changes of a run.
 func renderKept(r *session.RunResult) string {
 	x, who := r.Output.Skillsd, "the user"
 	if r.Remote {

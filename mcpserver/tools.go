@@ -93,10 +93,11 @@ func (s *Server) runTool() mcp.Tool {
 	return runTool(network, files, usual, most)
 }
 
-// loadTool describes load_skill and its parameter name. The parameter has no enum of the names: clients that
-// check it would refuse a name that is nearly right, which the server answers with similar names. force is
-// among the parameters only if it has an effect.
+// loadTool describes load_skill and its parameter name. force is among the parameters only if it has an
+// effect.
 func loadTool(description, name string, force bool) mcp.Tool {
+	// With an enum of the names, clients would refuse a name that is nearly right, which the server answers
+	// with similar names.
 	args := arguments{
 		"name":       {text: name},
 		"file_path":  {text: "Return this file of the skill instead of its instructions"},
@@ -182,7 +183,7 @@ func newTool(
 // arguments describe those arguments of a tool, by name, that a client is shown.
 type arguments map[string]argument
 
-// argument is what its type does not tell of an argument.
+// argument describes an argument beyond its type.
 type argument struct {
 	text        string   // for the model
 	least, most *float64 // nil: not bounded
@@ -214,8 +215,8 @@ func inferred[T any]() *jsonschema.Schema {
 	return schema
 }
 
-// schema returns the JSON of an inferred schema with its arguments described, in their order. An argument
-// that is not described is left out.
+// schema returns the JSON of an inferred schema with its arguments described, in their order. An
+// argument that is not described is left out.
 func (a arguments) schema(of *jsonschema.Schema) json.RawMessage {
 	schema := *of
 	schema.Properties = make(map[string]*jsonschema.Schema, len(a))

@@ -54,7 +54,7 @@ type clientRoots struct {
 }
 
 // first returns the client's first root as a path; empty without one. A client is asked once, and again if
-// anew is set, since it may have changed directory. One that does not answer is not asked again.
+// anew is set, since it may have changed directory.
 func (r *clientRoots) first(ctx context.Context, anew bool) string {
 	if wire.ClientOf(ctx).Capabilities.Roots == nil {
 		return ""
@@ -68,6 +68,7 @@ func (r *clientRoots) first(ctx context.Context, anew bool) string {
 	defer cancel()
 	var list mcp.ListRootsResult
 	if err := wire.Ask(ctx, mcp.MethodListRoots, nil, &list); err != nil {
+		// A client that does not answer is not asked again.
 		r.known = true
 		return r.dir
 	}

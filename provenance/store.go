@@ -44,8 +44,8 @@ type Writer interface {
 	// Errors: ErrUnavailable if it could not be recorded (a later Append may succeed; *FullError is a case of
 	// it), ErrInvalid for an invalid event, ErrCorrupt if the record of the session is broken, ErrNotFound
 	// for a session.resumed without earlier events, as after a deletion, ErrLost if another writer has taken
-	// the session, ErrClosed, or the error of ctx. After an error the event is not part of the record, except
-	// that a Store may document otherwise for ErrUnavailable.
+	// the session, ErrClosed, or the error of ctx. After an error the event is not part of the record,
+	// except that a Store may document otherwise for ErrUnavailable.
 	Append(ctx context.Context, e *Event) error
 
 	// Put writes a file of the session (a snapshot or an output) and returns its entry for Event.Files of the
@@ -284,8 +284,8 @@ type Report struct {
 	Unfinished []string
 	// SignedBy is the name of the key that signed the last event; empty if none of the given keys did.
 	SignedBy string
-	// Unregistered is set if the session was signed before the register began, or if there is no register, so
-	// that a truncated session cannot be detected.
+	// Unregistered is set if the session was signed before the register began, or if there is no register,
+	// so that a truncated session cannot be detected.
 	Unregistered bool
 	// Torn is the length in bytes of a torn last line, which is not part of the record.
 	Torn int64

@@ -226,8 +226,8 @@ func (c *Connections) room() time.Duration {
 	return max(c.idleRoom(), c.strangerRoom())
 }
 
-// idleRoom is room at the bound of all connections. It closes a connection only after a second of idling,
-// because its client may be about to reuse a fresher one. c.mu is held.
+// idleRoom is room at the bound of all connections. It closes a connection only after a second of idling.
+// c.mu is held.
 func (c *Connections) idleRoom() time.Duration {
 	if len(c.open) < c.most {
 		return 0
@@ -238,6 +238,7 @@ func (c *Connections) idleRoom() time.Duration {
 		return time.Minute
 	}
 	oldest := first.Value.(*connection)
+	// The client of a fresher connection may be about to reuse it.
 	if left := time.Until(oldest.idleFrom.Add(idleGrace)); left > 0 {
 		return left
 	}

@@ -3,8 +3,9 @@
 //
 // A [Quota] has one rule for all resources. A principal holds at most its share. Of the claims that wait and
 // fit, the next one belongs to the principal that holds the least; among equals, to the principal whose last
-// arrival, grant or release is the oldest. The claims of a principal are served in order of arrival. A claim
-// that does not fit yet does not block others. A [Queue] is a quota that also bounds the claims that wait.
+// arrival, grant or release is the oldest. The claims of a principal are served in order of arrival. A
+// claim that does not fit yet does not block others. A [Queue] is a quota that also bounds the claims that
+// wait.
 package admit
 
 import (

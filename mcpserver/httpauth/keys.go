@@ -184,15 +184,14 @@ type provider struct {
 
 // discover returns the issuer's discovery document: the one of OpenID, or of RFC 8414. For an issuer without
 // a document it returns the customary address of keys.
-//
-// oauthex of the MCP SDK reads such documents for clients: it rejects issuers that do not announce PKCE,
-// which a server that only verifies tokens does not need.
 func (s *keySource) discover(ctx context.Context) (provider, error) {
 	u, err := url.Parse(s.issuer)
 	if err != nil {
 		return provider{}, err
 	}
 	base := strings.TrimSuffix(s.issuer, "/")
+	// oauthex of the MCP SDK reads such documents for clients. It rejects issuers that do not announce PKCE,
+	// which a server that only verifies tokens does not need.
 	for _, document := range []string{
 		base + "/.well-known/openid-configuration",
 		u.Scheme + "://" + u.Host + "/.well-known/oauth-authorization-server" +
@@ -261,7 +260,7 @@ func (s *keySource) get(ctx context.Context, address string) ([]byte, error) {
 }
 
 // parseKeys returns the public signature keys of a JWK set. It skips other kinds of keys and keys that it
-// cannot parse, because a set may hold kinds that this version does not know.
+// cannot parse.
 func parseKeys(data []byte) ([]jose.JSONWebKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -275,6 +274,7 @@ func parseKeys(data []byte) ([]jose.JSONWebKey, error) {
 	var keys []jose.JSONWebKey
 	for _, raw := range set.Keys {
 		var key jose.JSONWebKey
+		// A set may hold kinds of keys that this version does not know.
 		if key.UnmarshalJSON(raw) != nil || !key.Valid() || !key.IsPublic() {
 			continue
 		}

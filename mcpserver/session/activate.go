@@ -112,7 +112,7 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 }
 
 // readLoaded reads a skill that the policy allowed. If an edit replaced the skill, readLoaded looks it up
-// again: the edit may have hidden it, or it may require a program that is missing here.
+// again.
 //
 // Errors: *policy.Denial, *Error.
 func (s *Session) readLoaded(ctx context.Context, r *request, sk *skills.Skill, user bool) (*Loaded, error) {
@@ -124,6 +124,7 @@ func (s *Session) readLoaded(ctx context.Context, r *request, sk *skills.Skill, 
 		}
 		return nil, readError(err, sk, sk.File)
 	}
+	// The edit may have hidden the skill, or it may require a program that is missing here.
 	if loaded.Skill != sk {
 		if _, err := s.lookup(r, loaded.Skill.Path, user); err != nil {
 			return nil, err

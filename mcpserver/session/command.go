@@ -365,7 +365,7 @@ func holdsTree(entry policy.Entry) bool {
 }
 
 // startable adds to PATH and to the mounts the interpreters with which scripts run, unless every sandbox has
-// them: a program that the script starts by name is then the same one.
+// them.
 func (s *Session) startable(ctx context.Context, c *command) {
 	if s.cfg.ApartInterpreter == nil || c.Root != nil {
 		return
@@ -380,6 +380,7 @@ func (s *Session) startable(ctx context.Context, c *command) {
 		}) {
 			continue
 		}
+		// A program that the script starts by name is then the same one.
 		c.Interpreter = c.Interpreter.With(in)
 		dirs += path.Dir(in.Path) + ":"
 	}
@@ -517,9 +518,9 @@ func narrower(granted sandbox.WorkspaceMode, entry policy.Entry) sandbox.Workspa
 	return mode
 }
 
-// sameTree returns an error unless a run on the host starts from the tree that was checked: other processes
-// of this machine can write to the store at any time.
+// sameTree returns an error unless a run on the host starts from the tree that was checked.
 func (s *Session) sameTree(ctx context.Context, r *run) error {
+	// Other processes of this machine can write to the store at any time.
 	if _, err := s.cfg.Trees.Tree(ctx, r.tree.Digest); err != nil {
 		return fmt.Errorf("check the stored tree: %w", err)
 	}
@@ -539,7 +540,6 @@ func (s *Session) sameTree(ctx context.Context, r *run) error {
 }
 
 // removeHome removes the home of a run on the host, including directories that the script made unreadable.
-// Errors are ignored: they cost only disk space.
 func removeHome(home string) {
 	root, err := os.OpenRoot(home)
 	if err != nil {
@@ -552,6 +552,7 @@ func removeHome(home string) {
 		return nil
 	})
 	_ = root.Close()
+	// An error costs only disk space.
 	_ = os.RemoveAll(home)
 }
 

@@ -43,6 +43,7 @@ func (s *Session) missing(r *run, x *cfharness.RunExtension, stderr string) *cfh
 			return nil
 		}
 	}
+	// The name comes from the output of the script, which can choose its length.
 	lacks.Name = policy.Clip(lacks.Name)
 	return lacks
 }

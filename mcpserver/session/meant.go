@@ -99,8 +99,8 @@ func (s *Session) allowsOutside(r *request, sk *skills.Skill, path string) bool 
 		s.cfg.Registry.Snapshot().Nested(sk, path) == nil
 }
 
-// scriptsOf returns the scripts of a skill that are not hidden: those below scripts/, and those elsewhere
-// that the allowlist names.
+// scriptsOf returns the scripts of a skill that are not hidden: those below scripts/, and those
+// elsewhere that the allowlist names.
 func (s *Session) scriptsOf(r *request, f *scriptFile) []skills.Resource {
 	return slices.DeleteFunc(s.shown(f.skill, f.index, ""), func(file skills.Resource) bool {
 		runs := file.Kind == skills.KindScript ||

@@ -12,12 +12,13 @@ import (
 )
 
 // reportRun reports the progress of a run until stop is called. It shows the last line of output only if the
-// output is released and there are no secrets: a secret that spans lines is found only in the whole output.
+// output is released and there are no secrets.
 func (r *run) reportRun() (stop func()) {
 	if r.call.Progress == nil {
 		return func() {}
 	}
 	var output *lastLine
+	// A secret that spans lines is found only in the whole output.
 	if r.grant.Release == policy.ReleaseObserved && r.secrets == nil {
 		output = new(lastLine)
 		r.cmd.Live = output

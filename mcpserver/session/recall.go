@@ -35,8 +35,8 @@ func (s *Session) remember() {
 
 // restoreHandle restores the skills that were active under the handle of a call, if the session that gave out
 // the handle has ended and the handle is valid for the call. It restores them in ses, unless other calls
-// share ses or ses has another profile or parent: then in a session that only the handle finds, since callers
-// without the handle must gain nothing from it. It returns the session, or nil if nothing is restored.
+// share ses or ses has another profile or parent: then in a session that only the handle finds. It returns
+// the session, or nil if nothing is restored.
 //
 // Errors: *Error if there are too many sessions.
 func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) (*Session, error) {
@@ -53,6 +53,7 @@ func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) (
 		!p.Keys[earlier.ClientKey(call.Principal.Name, call.Profile, policy.Clip(call.Parent),
 			policy.Clip(call.Named))]:
 		return nil, nil
+	// Callers without the handle must gain nothing from it.
 	case ses.keyed != nil && ses.keyed.shared, ses.profile != p.Profile, ses.parentName != p.ParentName:
 		var err error
 		call.Profile, call.Parent = p.Profile, p.ParentName

@@ -19,9 +19,8 @@ import (
 
 // withhold removes from an answer the output that the caller may not see: if the entry is opaque, all of it,
 // and, in every mode, the output that a labeling runtime does not release. The stricter rule applies. An
-// object replaces a withheld stream, so that a program can distinguish it from an empty stream. withhold
-// notes in x, the record, what was withheld, and returns an event for each object; they come before the
-// outcome of the run.
+// object replaces a withheld stream. withhold notes in x, the record, what was withheld, and returns an event
+// for each object; they come before the outcome of the run.
 func (s *Session) withhold(
 	r *run, result *sandbox.Result, answer *RunResult, x *cfharness.RunExtension,
 ) (*cfharness.SandboxResult, []*provenance.Event) {
@@ -63,6 +62,7 @@ func (s *Session) withhold(
 		of.is.Reason = policy.Clip(of.is.Reason)
 		answer.Sealed = true
 		of.record.Withheld, of.record.Salt = of.is.Policy, rand.Text()
+		// By the object, a program can distinguish a withheld stream from an empty one.
 		object, event := s.withheld(r, of.is, of.record, why)
 		of.stream.Head, of.stream.Tail, of.stream.Withheld = "", "", object
 		events = append(events, event)
@@ -137,8 +137,7 @@ const (
 
 // showOut adds the shown contents of the files in /out to an answer, and their digests to the record. If some
 // output of the run is withheld there are no files. Secrets were removed from text files before, and binary
-// files that contain one are withheld. Pictures are not shown in an answer about a run that failed, since
-// clients drop them there.
+// files that contain one are withheld. Pictures are not shown in an answer about a run that failed.
 func (s *Session) showOut(ctx context.Context, r *run, result *sandbox.Result, answer *RunResult) error {
 	texts, pictures := maxOutText, maxOutPictures
 	for i := range answer.Out {
@@ -155,6 +154,7 @@ func (s *Session) showOut(ctx context.Context, r *run, result *sandbox.Result, a
 		case isText && utf8.RuneCount(data) <= texts:
 			shown.Text, kept = string(data), data
 			texts -= utf8.RuneCount(data)
+		// Clients drop the pictures in an answer about a run that failed.
 		case !isText && pictures > 0 && result.Outcome == sandbox.Exited:
 			shown.Picture = picture.Decode(ctx, data, r.call.Borrow)
 			if shown.Picture != nil {

@@ -20,8 +20,8 @@ var errNotLocal = errors.New("the session belongs to another principal")
 // mode applies unless the configured mode is stricter. Approvals and the allowlist of the record are ignored.
 //
 // If skills differ from the loaded versions, Resume records that and fails. With reload, it activates the
-// present versions instead, and their instructions are sent again. It also activates the skills to preload
-// that the session had not loaded.
+// present versions instead, and their instructions are sent again. It also activates the skills to
+// preload that the session had not loaded.
 //
 // Errors: *DriftedError, provenance.ErrNotFound, provenance.ErrUnavailable if another process has
 // the session.

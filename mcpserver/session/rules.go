@@ -32,8 +32,8 @@ func (c *Config) rules() Rules {
 	return Rules{c.Policy, c.Secret, c.ClientWorkspace, c.Environments, c.Limits, c.Facts}
 }
 
-// inForce has the rules of one configuration. They stay the same for the whole of a request, except for a run
-// that waited for a slot.
+// inForce has the rules of one configuration. They stay the same for the whole of a request, except for a
+// run that waited for a slot.
 type inForce struct {
 	Rules
 	number    int      // number of earlier replacements

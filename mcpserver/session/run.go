@@ -592,10 +592,9 @@ func (s *Session) again(ctx context.Context, before *run) (*run, error) {
 }
 
 // openTree opens the stored tree from which a run starts. It is the tree of the activated digest; the run is
-// refused if the files on disk differ from it, since what was approved is then not what the author published.
-// If the entry pins the script alone, the tree is the one on disk, stored now, and only a change of the
-// script is refused. If the files cannot be compared, the run is refused as if they differed, unless the
-// server has only run out of file descriptors.
+// refused if the files on disk differ from it. If the entry pins the script alone, the tree is the one on
+// disk, stored now, and only a change of the script is refused. If the files cannot be compared, the run is
+// refused as if they differed, unless the server has only run out of file descriptors.
 func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 	// A canceled call must not be recorded as a call whose files had changed.
 	ctx = context.WithoutCancel(ctx)
@@ -622,6 +621,7 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 	if drift, ok := errors.AsType[*skills.DriftError](err); ok && drift.Path != "" {
 		file = ": " + policy.Clip(drift.Path)
 	}
+	// The files that were approved are then not the files that the author published.
 	return nil, r.denial(treeDiffers, f.skill.Path, f.path, "{file}", file)
 }
 

@@ -47,8 +47,7 @@ func (s *Sessions) checkEntries(ctx context.Context, rules *Rules) error {
 }
 
 // checkSecrets rejects secrets, values by name, that cannot be removed from answers and records: secrets of a
-// wrong size, and secrets that are words of the published schemas, since answers without those words would
-// not conform to the schemas.
+// wrong size, and secrets that are words of the published schemas.
 func checkSecrets(values map[string]string) error {
 	if len(values) == 0 {
 		return nil
@@ -62,6 +61,7 @@ func checkSecrets(values map[string]string) error {
 		if err != nil {
 			return err
 		}
+		// Answers without one of these words would not conform to the schemas.
 		changed := func(word string) bool { return redactor.Text(word) != word }
 		if slices.ContainsFunc(words, changed) {
 			return fmt.Errorf("secret %s is a word that skillsd's own answers have", name)

@@ -72,8 +72,8 @@ type Config struct {
 	Runner      func(ctx context.Context) (sandbox.Runner, error)
 	Interpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error)
 
-	// ApartInterpreter is Interpreter for programs that scripts start by name. It returns nil for programs
-	// that every sandbox has. Optional.
+	// ApartInterpreter is Interpreter for programs that scripts start by name. It returns nil for
+	// programs that every sandbox has. Optional.
 	ApartInterpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error)
 
 	// Host runs the scripts with the host as target, without isolation. Optional: nil refuses them.
@@ -92,8 +92,8 @@ type Config struct {
 	Peers    *elsewhere.Peers
 	Approver *approval.Approver
 
-	// Codes holds refused calls that a user can approve outside of their client. Optional: nil means
-	// that approvals are given in the client only.
+	// Codes holds refused calls that a user can approve outside of their client. Optional: nil means that
+	// approvals are given in the client only.
 	Codes *approval.Codes
 
 	Pool elsewhere.Pool // optional: workers that run scripts instead of Runner
@@ -204,8 +204,8 @@ type Call struct {
 	Remote bool
 	// Forwarded is set if another server forwarded the call, because this one has the session.
 	Forwarded bool
-	// Named is the name of the session in a parameter that this server defines. The call then belongs to
-	// that session, on stdio too: a handle, which a model may send, cannot select another one.
+	// Named is the name of the session in a parameter that this server defines. The call then belongs to that
+	// session, on stdio too: a handle, which a model may send, cannot select another one.
 	Named         string
 	ClientSession string // the client's own id of its session; not verified
 	// Conversation is the call's own name of its conversation, or "". On stdio several conversations may
@@ -348,8 +348,8 @@ type activationRow struct {
 //	none of these         | a session that such calls of the principal share; no skill is active in it
 //
 // A handle is valid only for the principal that got it, and not for a call that names another session,
-// profile or parent: a child session gains nothing from its parent. A session other than that of the process
-// stays open at least until ctx ends.
+// profile or parent: a child session gains nothing from its parent. A session other than the session of the
+// process stays open at least until ctx ends.
 //
 // Errors: *Denied with code activation_unknown for an unknown or expired handle, *Error with code
 // invalid_arguments for a parent that is not a session of the principal, *Error.

@@ -181,13 +181,13 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 	return nil
 }
 
-// recordInBackground records the snapshots of the registry and of the machine while the session serves
-// calls: hashing and probing take long. The registry is limited to what the session may see, since the client
-// can read it.
+// recordInBackground records the snapshots of the registry and of the machine while the session serves calls:
+// hashing and probing take long. The registry is limited to what the session may see.
 func (s *Session) recordInBackground() {
 	s.awaited = map[string]chan struct{}{}
 	for name, put := range map[string]func(ctx context.Context, name string) (provenance.File, error){
 		provenance.RegistryFile: func(ctx context.Context, name string) (provenance.File, error) {
+			// The client can read the registry.
 			return s.registry.Put(ctx, s.patient, s.cfg.Records, s.id, s.cfg.Registry.Snapshot(),
 				s.Visible(s.principal, s.profile), &s.inForce().Facts)
 		},
@@ -224,7 +224,7 @@ func (s *Session) recordInBackground() {
 }
 
 // preloadSkill activates a skill with which the session starts; its instructions have not been sent yet. A
-// skill that cannot be read is recorded as a failed load: it may have changed after the server started.
+// skill that cannot be read is recorded as a failed load.
 func (s *Session) preloadSkill(ctx context.Context, initial initialSkill) error {
 	sk := initial.skill
 	fresh, index, err := s.current(ctx, sk)
@@ -234,6 +234,7 @@ func (s *Session) preloadSkill(ctx context.Context, initial initialSkill) error 
 		return fmt.Errorf("preload %s: %w", sk.Path, err)
 	}
 	if err != nil {
+		// The skill may have changed after the server started.
 		s.cfg.Logger.WarnContext(ctx, "skill not preloaded", slog.String("skill", sk.Path),
 			slog.String("session", s.id), tint.Err(err))
 		return s.write(ctx, loadFailure(sk.Path, readError(err, sk, sk.File)))

@@ -130,9 +130,9 @@ func (t *table) ids() map[string]bool {
 	return ids
 }
 
-// taken reports whether an open session has an id. Upper and lower case are equal, since file systems may
-// ignore the case of names. t.mu is held.
+// taken reports whether an open session has an id. Upper and lower case are equal. t.mu is held.
 func (t *table) taken(id string) bool {
+	// File systems may ignore the case of names.
 	if t.process != nil && strings.EqualFold(t.process.id, id) {
 		return true
 	}
@@ -347,13 +347,14 @@ func (t *table) rest(ses *Session) {
 }
 
 // makeRoom makes an unused session rest if more calls wait for a place than sessions are ending. It chooses a
-// session of the principal with the most sessions, which has at least as many as a waiting principal: a
-// principal that opens many sessions ends no session of another. t.mu is held.
+// session of the principal with the most sessions, which has at least as many as a waiting principal. t.mu is
+// held.
 func (t *table) makeRoom() {
 	each, least := t.places.Wanted(t.held, t.ending)
 	if least == 0 {
 		return
 	}
+	// A principal that opens many sessions must not end a session of another.
 	if ses := t.unused(each, least); ses != nil {
 		t.rest(ses)
 	}
@@ -372,7 +373,7 @@ func (t *table) held() map[string]int {
 // false if that is necessary and all sessions of the principal are busy. t.mu is held.
 func (t *table) withinShare(principal string) bool {
 	n := t.held()[principal]
-	// The limit of open files can leave few places, of which one principal must not take more than half.
+	// The limit of open files can leave few places, and one principal must not take more than half of them.
 	if n < min(maxRemoteEach, max(1, t.most/2)) {
 		return true
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// announcer queues list changes for one client (of the older revisions) or for one subscription. A client
-// that does not read blocks only its own announcer.
+// announcer queues list changes for one client (of the older revisions) or for one subscription. A
+// client that does not read blocks only its own announcer.
 type announcer struct {
 	wants func(method string) bool // reports whether the client wants a change; nil: always
 	wake  chan struct{}
@@ -111,13 +111,13 @@ func (a *audience) post(method string) {
 	}
 }
 
-// deliver posts the queued changes to the members. wants is called without the lock, because it may look up
-// skills.
+// deliver posts the queued changes to the members.
 func (a *audience) deliver() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for len(a.changes) > 0 {
 		method, members := a.changes[0], slices.Collect(maps.Keys(a.all))
+		// The function wants may look up skills, so it is called without the lock.
 		a.mu.Unlock()
 		for _, member := range members {
 			if member.wants == nil || member.wants(method) {

@@ -39,8 +39,8 @@ type Dispatcher struct {
 	CacheTTL time.Duration
 	// Logger gets panics and the private text of internal errors. Nil discards them.
 	Logger *slog.Logger
-	// Trace is called at the start of each request. It returns the context for the request, and a function
-	// that is called at its end with its error or nil. Nil disables tracing.
+	// Trace is called at the start of each request. It returns the context for the request, and a
+	// function that is called at its end with its error or nil. Nil disables tracing.
 	Trace func(context.Context, string, json.RawMessage) (context.Context, func(*Error))
 	// Withhold redacts the JSON of an error before it is sent, because an error may repeat text of the
 	// request. Nil sends it unchanged.
@@ -122,6 +122,7 @@ func (d *Dispatcher) respond(ctx context.Context, s *callSession, header http.He
 	result, err := method(ctx, r)
 	if err != nil {
 		if failure, public := errors.AsType[*Error](err); public {
+			// The error around the public one has the cause, which is for the log only.
 			if err != error(failure) {
 				d.logger().DebugContext(ctx, "request refused",
 					slog.String("method", m.method), slog.String("err", err.Error()))

@@ -226,8 +226,8 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // endsConnection reports whether the connection of r must close after the answer, regardless of the
-// principal. It closes after a chunked body: net/http hides a Content-Length sent in addition, and a proxy
-// that used it may have taken the rest of the body for the next request.
+// principal. It closes after a chunked body: net/http hides a Content-Length sent in addition, and a
+// proxy that used it may have taken the rest of the body for the next request.
 func (h *HTTP) endsConnection(r *http.Request) bool {
 	return h.conns.Crowded() || len(r.TransferEncoding) > 0
 }

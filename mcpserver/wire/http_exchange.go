@@ -287,12 +287,12 @@ func statusOf(code int) int {
 }
 
 // empty ends a response without an answer. A client that cancelled its call gets an empty stream. In other
-// cases an empty stream could be taken for success, so the connection is closed instead: a client that closed
-// its sending side may still read, the end of the server may have ended the call, or another server may have
-// forwarded the request.
+// cases the connection is closed.
 func (ex *exchange) empty() {
 	ex.out.retire()
 	switch {
+	// An empty stream could be taken for success: a client that closed its sending side may still read, the
+	// end of the server may have ended the call, or another server may have forwarded the request.
 	case ex.r.Context().Err() != nil, ex.h.base.Err() != nil,
 		IsForwarded(ex.r.Context()) && !errors.Is(context.Cause(ex.call.ctx), ErrCanceled):
 		panic(http.ErrAbortHandler)

@@ -206,8 +206,9 @@ func (h *HTTP) enter(w http.ResponseWriter, r *http.Request, principal string) *
 }
 
 // leave ends the use of a session. SessionEnded is called again after the last call of a session that its
-// client ended, because that call may have opened or restored something after the end.
+// client ended.
 func (h *HTTP) leave(s *httpSession) {
+	// The last call may have opened or restored something after the end.
 	if h.sessions.leave(s) && h.opts.SessionEnded != nil {
 		h.opts.SessionEnded(s.id)
 	}

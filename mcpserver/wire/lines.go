@@ -125,9 +125,9 @@ func (w *lineWriter) notify(n mcp.JSONRPCNotification) {
 	}
 }
 
-// hungUp announces the end of a subscription, before its result: the specification requires the notification
-// in one place and the result in another.
+// hungUp announces the end of a subscription, before its result.
 func (w *lineWriter) hungUp(id json.RawMessage) {
+	// The specification requires the notification in one place and the result in another.
 	w.notify(mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{
 		Method: string(mcp.MethodNotificationCancelled),
 		Params: mcp.NotificationParams{AdditionalFields: map[string]any{
@@ -156,11 +156,11 @@ func (w *lineWriter) handOver(write func() bool) {
 // not read.
 func (w *lineWriter) close() { close(w.closed) }
 
-// retire ends all writing and waits for a write under way: a response must not be touched after its handler
-// has returned.
+// retire ends all writing and waits for a write under way.
 func (w *lineWriter) retire() {
 	w.retired.Do(func() {
 		w.close()
+		// A response must not be touched after its handler has returned (net/http.Handler).
 		w.lock <- struct{}{}
 	})
 }

@@ -14,8 +14,6 @@ import (
 )
 
 // worker reads when it holds the turn, and serves the call that it read while another worker reads on.
-// Handing the call over instead would wait for a processor to wake, and a new goroutine would have to grow
-// the deep stack that decoders need: either takes as long as a small call.
 func (c *conn) worker() {
 	for {
 		select {
@@ -28,6 +26,8 @@ func (c *conn) worker() {
 			c.ended <- err
 			return
 		}
+		// Handing the call over would wait for a processor to wake, and a new goroutine would have to grow
+		// the deep stack that decoders need. Either takes as long as a small call.
 		c.serve(call)
 	}
 }

@@ -71,7 +71,7 @@ type DecisionExtension struct {
 	FileFacts
 
 	// Evidence is the evidence that a user wants the call: prompt-slot, approval, operator or entry; empty if
-	// there is none. WouldBe is the code with which enforcement would have refused an allowed call.
+	// no evidence exists. WouldBe is the code with which enforcement would have refused an allowed call.
 	Evidence string `json:"evidence,omitempty"`
 	WouldBe  string `json:"wouldBe,omitempty"`
 

@@ -27,10 +27,10 @@ type Recollection struct {
 	// Activations are the activations of the session, in order, with the last row for each pair of skill and
 	// handle.
 	Activations []Activation
-	// Sent tells for the path of each skill whether its instructions were sent with its last activation.
+	// Sent reports, by the path of each skill, whether its instructions were sent with its last activation.
 	Sent map[string]bool
-	// Outputs, Decisions and Invocations are upper bounds of the assigned numbers. The number of an event
-	// that could not be recorded is missing from the record.
+	// Outputs, Decisions and Invocations are upper bounds of the assigned numbers. The number of an
+	// event that could not be recorded is missing from the record.
 	Outputs, Decisions, Invocations uint64
 	OutputIDs                       []string // output ids of the rows, in order
 	// Unfinished are the events of requested scripts without an outcome, in order.
@@ -235,8 +235,7 @@ type numbers struct {
 	OutputID string `json:"outputId"`
 }
 
-// numbersOf returns the numbers of an object. An object without numbers is not an error: some kinds allow any
-// row.
+// numbersOf returns the numbers of an object. An object without numbers is not an error.
 func numbersOf(object json.RawMessage) (n numbers, ok bool) {
 	if len(object) == 0 {
 		return n, false
@@ -255,5 +254,6 @@ func numbersOf(object json.RawMessage) (n numbers, ok bool) {
 	}
 	n = numbers{}
 	err := json.Unmarshal(object, &n)
+	// Some kinds of events allow any row.
 	return n, err == nil
 }

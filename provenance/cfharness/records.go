@@ -459,7 +459,7 @@ type RunOutput struct {
 	Skillsd              *RunExtension  `json:"skillsd,omitempty"`
 }
 
-// LoadOutput is the output object of an activation. The reference has no such tool; the keys are those of its
+// LoadOutput is the output object of an activation. The reference has no such tool; the keys come from its
 // activation record, without host paths.
 type LoadOutput struct {
 	Type             string        `json:"type"`

@@ -177,7 +177,7 @@ type SnapshotSubstrate struct {
 	ProtectedXattrs *ProtectedXattrs    `json:"protectedXattrs,omitempty"`
 }
 
-// ProtectedXattrs tells whether protected extended attributes are visible in the sandbox.
+// ProtectedXattrs reports whether protected extended attributes are visible in the sandbox.
 type ProtectedXattrs struct {
 	ExpectedSandboxVisible bool   `json:"expectedSandboxVisible"` // false
 	SandboxVisibility      string `json:"sandboxVisibility"`      // not-probed
@@ -241,7 +241,7 @@ type CapabilityCFC struct {
 	ProtectedXattrs ProtectedXattrs    `json:"protectedXattrs"`
 }
 
-// CapabilityManifest tells whether a run manifest was given.
+// CapabilityManifest reports whether a run manifest was given.
 type CapabilityManifest struct {
 	Present bool   `json:"present"`
 	Type    string `json:"type,omitempty"`

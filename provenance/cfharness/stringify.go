@@ -14,8 +14,8 @@ import (
 )
 
 // Stringify returns a JSON text in the form of JavaScript's JSON.stringify: without white space, with numbers
-// in ECMAScript's form, and with keys in their original order. It does not reproduce the treatment of keys
-// that are integers, duplicate keys and unpaired surrogates, which do not occur in records.
+// in ECMAScript's form, and with keys in their original order. It does not reproduce the treatment of
+// keys that are integers, duplicate keys and unpaired surrogates, which do not occur in records.
 //
 // Errors: ErrInvalid if data is not JSON in UTF-8.
 func Stringify(data []byte) (json.RawMessage, error) {

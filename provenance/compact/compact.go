@@ -224,8 +224,8 @@ func (s *scanner) close(opened byte) bool {
 	return true
 }
 
-// Value returns the length of the JSON value without white space at the start of b, or 0 if there is none. A
-// number at the end of b is taken as complete.
+// Value returns the length of the JSON value without white space at the start of b, or 0 without such a
+// value. A number at the end of b is taken as complete.
 func Value(b []byte) int {
 	// A nesting of up to 32 needs no allocation.
 	var stack [32]byte

@@ -85,7 +85,7 @@ type Summary struct {
 type Step struct {
 	Seq  uint64               `json:"seq"`
 	Time provenance.Timestamp `json:"time"`
-	// What is the kind of the step: loaded, read, ran, denied or failed.
+	// The kind of the step: loaded, read, ran, denied or failed.
 	What  string `json:"what"`
 	Tool  string `json:"tool,omitempty"` // tool or method; empty if no call caused the step
 	Skill string `json:"skill,omitempty"`

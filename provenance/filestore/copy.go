@@ -18,8 +18,8 @@ import (
 )
 
 // CopyFrom copies a session of another store into dir unchanged, verifies the copy and returns the report.
-// The copy appears under its name only when it is complete; after an error there is none. If durably is set,
-// the copy is on stable storage when CopyFrom returns.
+// The copy appears under its name only when it is complete; after an error no copy remains. If durably is
+// set, the copy is on stable storage when CopyFrom returns.
 //
 // Errors: provenance.ErrTaken if dir has a session with this ID; the errors of from, of writing and of
 // provenance.Reader.Verify, such as *provenance.VerifyError.

@@ -67,7 +67,7 @@ func checkOwner(dir *os.Root) error {
 	return nil
 }
 
-// unbegun is a directory beside the session directories, under a name that no session can have. A new
+// unbegun is a directory next to the session directories, under a name that no session can have. A new
 // session's directory stays in it until the first event is on stable storage. A process that is killed before
 // its session answered anything thus leaves no record that looks emptied.
 const unbegun = "~new"
@@ -120,11 +120,12 @@ func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 }
 
 // writeFile writes a file of the session like the function writeFile. Before the session's first event, it
-// defers the sync until that event, so that the directory is synced only once.
+// defers the sync until that event.
 func (s *session) writeFile(dir *os.Root, name string, data []byte) error {
 	if !syncsLater || path.Dir(name) != "." || s.dirName() == s.id {
 		return writeFile(dir, name, data, fileMode)
 	}
+	// The directory is then synced only once.
 	if err := fsys.WriteUnsyncedIn(dir, name, data, fileMode); err != nil {
 		return err
 	}
@@ -194,7 +195,7 @@ func openRegular(dir *os.Root, name string) (*os.File, error) {
 }
 
 const (
-	// pool is a directory beside the session directories, under a name that no session can have, with texts
+	// pool is a directory next to the session directories, under a name that no session can have, with texts
 	// shown to models and large snapshots, such as the registry. Sessions have links to its files, so it can
 	// be emptied at any time.
 	pool = "~shown"

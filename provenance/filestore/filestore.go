@@ -301,8 +301,7 @@ func (st *Store) Close() error {
 	return errors.Join(append(slices.Clone(st.failed), st.pooled.close(), st.root.Close())...)
 }
 
-// open returns the open session id, and opens it if necessary. It opens the session without holding st.mu,
-// because that waits for other processes and reads the whole record.
+// open returns the open session id, and opens it if necessary.
 func (st *Store) open(ctx context.Context, id string) (*session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -328,6 +327,7 @@ func (st *Store) open(ctx context.Context, id string) (*session, error) {
 		st.sessions[id] = opened
 	}
 	st.mu.Unlock()
+	// This waits for other processes and reads the whole record, so st.mu is not held.
 	return opened()
 }
 

@@ -361,8 +361,7 @@ func written(root *os.Root, entries []fs.DirEntry) []writtenAt {
 	return all
 }
 
-// collect deletes a session if its lock is free. It holds the lock until the directory is renamed, so that a
-// process waiting for the lock detects the deletion.
+// collect deletes a session if its lock is free.
 func (r *reader) collect(ctx context.Context, id string,
 	opts provenance.CollectOptions) (size int64, err error) {
 	dir, err := r.session(id)
@@ -393,6 +392,8 @@ func (r *reader) collect(ctx context.Context, id string,
 	if !free {
 		return 0, provenance.ErrHeld
 	}
+	// The lock is held until the directory is renamed, so that a process that waits for it detects the
+	// deletion.
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	size, err = usage(dir, nil)
 	if err != nil {

@@ -36,7 +36,7 @@ const (
 	listSuffix = ".json"
 )
 
-// originals are the files of a session that no run has been told are on stable storage.
+// originals are the files of a session that may not be on stable storage yet: no run relies on them.
 type originals struct {
 	mu       sync.Mutex // held while the files are written
 	unsynced []string
@@ -99,6 +99,7 @@ func (s *session) dropOriginals(ctx context.Context, dir *os.Root, left int64) e
 		if total <= left {
 			break
 		}
+		// The list is the first of its group: after an error, no list names contents that are gone.
 		for _, info := range group {
 			if err := dir.Remove(path.Join(provenance.OriginalsDir, info.Name())); err != nil {
 				return err
@@ -127,6 +128,7 @@ func keptTogether(
 			groups = append(groups, []fs.FileInfo{info})
 		}
 	}
+	// The latest list is first, so that it gets the contents that several lists have.
 	slices.SortFunc(infos, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
 	for _, list := range infos {
 		if !strings.HasSuffix(list.Name(), listSuffix) {

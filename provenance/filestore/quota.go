@@ -150,7 +150,7 @@ func needs(bytes int64) string {
 }
 
 // admit returns an error if adding more exceeds the quota of the principal. It refuses only after a fresh
-// count, because the ledger may include deleted sessions.
+// count.
 //
 // Errors: *provenance.FullError, or the error of counting.
 func (st *Store) admit(ctx context.Context, principal string, more use) error {
@@ -164,6 +164,7 @@ func (st *Store) admit(ctx context.Context, principal string, more use) error {
 	if counted && l.exceeded(principal, more) == nil {
 		return nil
 	}
+	// The ledger may include deleted sessions.
 	if err := st.count(ctx); err != nil {
 		return err
 	}

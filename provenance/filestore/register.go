@@ -32,7 +32,7 @@ type register struct {
 }
 
 // enroll appends lines to the register and syncs it. It refuses a register without the line that was added
-// last, because another signature would hide the rollback.
+// last.
 //
 // Errors: provenance.ErrCorrupt, or the error of writing.
 func (r *reader) enroll(signer note.Signer, wait time.Duration,
@@ -60,6 +60,7 @@ func (r *reader) enroll(signer note.Signer, wait time.Duration,
 	if err != nil {
 		return err
 	}
+	// Another signature would hide that the register was rolled back.
 	if reg.last != nil {
 		was := make([]byte, len(reg.last))
 		if _, err := f.ReadAt(was, reg.end-int64(len(was))); err != nil || end < reg.end ||
@@ -201,8 +202,7 @@ func marks(e *provenance.Event) bool {
 	return e.Seq == 1 || e.Kind == provenance.KindSessionResumed || e.Kind == provenance.KindSessionEnded
 }
 
-// checkRegistered refuses to continue a record that is shorter than in the register: another event would hide
-// the difference.
+// checkRegistered refuses to continue a record that is shorter than in the register.
 func (s *session) checkRegistered() error {
 	last := s.log.tally.Session.Head.Seq
 	if s.opts.Signer == nil || last == 0 {
@@ -212,6 +212,7 @@ func (s *session) checkRegistered() error {
 	if err != nil {
 		return fmt.Errorf("%w: %v", provenance.ErrCorrupt, err)
 	}
+	// Another event would hide the difference.
 	if is := reg.Sessions[s.id]; is != nil && is.Events > last {
 		return fmt.Errorf("%w: ends at event %d, line %d of %s names event %d", provenance.ErrCorrupt, last,
 			is.Line, provenance.RegisterFile, is.Events)

@@ -428,7 +428,7 @@ func (s *session) append(ctx context.Context, e *provenance.Event) error {
 	r := &appendRequest{e: e, reply: make(chan error, 1)}
 	select {
 	case s.appends <- r:
-		// From here on the event may be recorded even if ctx ends; only the reply tells.
+		// From here on the event may be recorded even if ctx ends; only the reply shows whether it was.
 		return <-r.reply
 	case <-s.done:
 		return errReleased
@@ -504,8 +504,9 @@ func (s *session) inDir(doing string, do func(dir *os.Root) error) error {
 }
 
 // openDir opens the session directory and refuses one that replaced the locked directory. The directory does
-// not stay open, because that would cost each session one more descriptor.
+// not stay open.
 func (s *session) openDir() (*os.Root, error) {
+	// A directory that stays open would cost each session one more descriptor.
 	dir, err := s.store.root.OpenRoot(s.dirName())
 	if errors.Is(err, fs.ErrNotExist) {
 		// The first event may have renamed the directory since dirName returned its name.
@@ -524,9 +525,7 @@ func (s *session) openDir() (*os.Root, error) {
 	return dir, nil
 }
 
-// shutdown stops run, signs the head, writes the views and releases the directory. It closes the record
-// first: if file descriptors are exhausted, that frees some for the views. It signs before it writes the
-// views, because the views of a long session take a while and can be written later, while a signature cannot.
+// shutdown stops run, signs the head, writes the views and releases the directory.
 func (s *session) shutdown() error {
 	s.mu.Lock()
 	s.stopped = true
@@ -543,6 +542,7 @@ func (s *session) shutdown() error {
 		text, _ := s.store.synced.has(provenance.EventsFile, info)
 		s.store.synced.note(text, false)
 	}
+	// If file descriptors are exhausted, this frees some for the views.
 	closed := s.log.file.Close()
 	s.log.file = nil
 	s.logMu.Unlock()
@@ -551,6 +551,7 @@ func (s *session) shutdown() error {
 		// No event was recorded.
 		removed = cause(s.store.root.RemoveAll(name))
 	}
+	// The views of a long session take a while and can be written later, while a signature cannot.
 	return errors.Join(closed, removed, s.signHead(), patiently(s.writeViews), s.closeFiles())
 }
 

@@ -55,8 +55,7 @@ func (r *reader) Verify(_ context.Context, id string, keys ...note.Verifier) (*p
 	return &v.report, nil
 }
 
-// run reads derived files before the record; files written after the record was read would seem ahead of it.
-// It reads session.json before the views, because views are never older than the head in session.json.
+// run compares the record of the session with its register line, its note and the files derived from it.
 func (v *verifier) run(keys []note.Verifier) (err error) {
 	signed, err := v.readNote(keys)
 	if err != nil {
@@ -67,6 +66,7 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 	if err != nil {
 		return err
 	}
+	// Views are never older than the head in session.json, so session.json is read first.
 	session, err := v.read(provenance.SessionFile, maxSessionFile)
 	if err != nil {
 		return err
@@ -95,6 +95,7 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 	if is := reg.Sessions[v.id]; is != nil {
 		v.wanted[is.Events] = nil
 	}
+	// Files that are written after the record was read would seem ahead of it, so it is read after them.
 	at, err := v.readRecord(&heads, head.Head.Seq)
 	if err != nil {
 		return err

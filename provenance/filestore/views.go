@@ -268,11 +268,11 @@ func (s *session) writeViews() error {
 	return nil
 }
 
-// patiently calls do while a session is being released. If file descriptors are exhausted, it retries,
-// because other sessions that are being released free theirs.
+// patiently calls do while a session is being released. If file descriptors are exhausted, it retries.
 func patiently(do func() error) error {
 	for end := time.Now().Add(viewPatience); ; time.Sleep(10 * time.Millisecond) {
 		err := do()
+		// Other sessions that are being released free their descriptors.
 		if !atLimit(err) || time.Now().After(end) {
 			return err
 		}

@@ -84,8 +84,7 @@ func (st *Store) putBlob(ctx context.Context, sum digest.Digest, data []byte) er
 	return nil
 }
 
-// blob returns the bytes of a digest, at most most. If a chunk is missing or wrong, it reads again, because a
-// newly elected leader of a stream may still lack messages.
+// blob returns the bytes of a digest, at most most. If a chunk is missing or wrong, it reads again.
 //
 // Errors: provenance.ErrUnavailable; provenance.ErrInvalid if there are more than most bytes.
 func (c *cluster) blob(ctx context.Context, sum digest.Digest, most int64) ([]byte, error) {
@@ -114,6 +113,7 @@ func (c *cluster) blob(ctx context.Context, sum digest.Digest, most int64) ([]by
 		case errors.Is(err, provenance.ErrSilent):
 			// The cluster is silent, so the bytes may exist.
 			return nil, err
+		// Until then, a newly elected leader of the stream may lack messages.
 		case time.Since(begin) > c.opts.Patience:
 			return nil, fmt.Errorf("%w: bytes of %s are missing or wrong", provenance.ErrUnavailable, sum)
 		}
@@ -287,6 +287,7 @@ func (c *cluster) sweep(ctx context.Context) error {
 		if named[sum] {
 			continue
 		}
+		// forget keeps bytes that were written recently, since a session may be about to name them.
 		if err := c.forget(ctx, base+sum); err != nil {
 			return fmt.Errorf("collect files: %w", err)
 		}

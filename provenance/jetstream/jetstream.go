@@ -344,13 +344,14 @@ func (c *cluster) spent(begin time.Time) bool {
 }
 
 // probe begins an operation; end ends it. After a long silence, one operation tries, and later ones are
-// hopeless unless it succeeds soon, because requests block while the connection looks for a server.
+// hopeless unless it succeeds soon.
 func (c *cluster) probe() (end func(), hopeless bool) {
 	if c.Answers() {
 		return func() {}, false
 	}
 	select {
 	case c.probing <- struct{}{}:
+	// Requests block while the connection looks for a server.
 	case <-time.After(attempt / 2):
 		return nil, true
 	}
@@ -377,7 +378,7 @@ func (c *cluster) Answers() bool { return c.silent() <= c.opts.Patience }
 // nudge reconnects, to find another server, if the cluster has been silent for long.
 func (c *cluster) nudge(begin time.Time) {
 	long := time.Now().Add(-deaf).UnixNano()
-	// If several operations fail at once, only one reconnects.
+	// If several operations fail at once, only one of them reconnects.
 	moved := c.moved.Load()
 	if begin.UnixNano() < long && c.answered.Load() < long && moved < long &&
 		c.moved.CompareAndSwap(moved, time.Now().UnixNano()) {

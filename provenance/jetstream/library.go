@@ -14,8 +14,8 @@ import (
 )
 
 // Library stores files for the processes that share a cluster: files by their digests, which are never
-// deleted, and a manifest that lists the valid ones. It has a stream of its own. A client that may publish to
-// that stream can change the library: Get compares a file with its digest, and readers must verify the
+// deleted, and a manifest that lists the valid ones. It has a stream of its own. A client that may publish
+// to that stream can change the library: Get compares a file with its digest, and readers must verify the
 // manifest. It is safe for concurrent use.
 type Library struct{ *cluster }
 

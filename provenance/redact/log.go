@@ -49,8 +49,7 @@ func (r *Redactor) attrs(attrs []slog.Attr) []slog.Attr {
 	return clean
 }
 
-// attr returns an attribute with secrets replaced. Without secrets it stays unchanged, so that a handler can
-// still distinguish an error from a string.
+// attr returns an attribute with secrets replaced.
 func (r *Redactor) attr(a slog.Attr) slog.Attr {
 	value := a.Value.Resolve()
 	switch value.Kind() {
@@ -63,6 +62,8 @@ func (r *Redactor) attr(a slog.Attr) slog.Attr {
 		} else if value.Kind() == slog.KindAny {
 			text = fmt.Sprint(value.Any())
 		}
+		// An attribute without secrets stays unchanged, so that a handler can distinguish an error from a
+		// string.
 		if clean := r.Text(text); clean != text {
 			return slog.String(a.Key, clean)
 		}

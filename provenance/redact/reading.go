@@ -39,8 +39,8 @@ func (v *view) put(of *view, i, j int, c byte) {
 	v.upTo = append(v.upTo, int32(of.end(j-1)))
 }
 
-// escapes are the supported escapes: the byte that begins one, how often it may be nested, and a function
-// that returns the length of an escape at the start of b and its decoding.
+// escapes are the supported escapes: the byte that begins one, how often it may be nested, and a
+// function that returns the length of an escape at the start of b and its decoding.
 var escapes = []struct {
 	mark  byte
 	times int
@@ -139,7 +139,7 @@ func backslash(b []byte) (int, []byte) {
 	// A line continuation of a shell or of C.
 	case c == '\n':
 		return 2, nil
-	// Punctuation stands for itself. A letter without a meaning may be anything, and stays as it was written.
+	// Punctuation means itself. A letter without a meaning may be anything, and stays unchanged.
 	case c < '0' || c > '9' && c < 'A' || c > 'Z' && c < 'a' || c > 'z':
 		return 2, b[1:2]
 	default:

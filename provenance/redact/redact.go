@@ -47,8 +47,8 @@ type Redactor struct {
 	window                    int // maximum length of a form in a text, in bytes
 }
 
-// New returns a Redactor for secrets, values by name, or nil if there are none. A name may begin with words
-// in angle brackets, which then replace the secret instead of [secret NAME].
+// New returns a Redactor for secrets, values by name, or nil without secrets. A name may begin with words in
+// angle brackets, which then replace the secret instead of [secret NAME].
 //
 // Errors: ErrSize, with the name of the secret.
 func New(secrets map[string]string) (*Redactor, error) {
@@ -216,9 +216,10 @@ func inBase64(c byte) bool {
 	return c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/'
 }
 
-// find returns the spans of secrets in text, unsorted. It searches in parts, since readings take much more
-// memory than the text; parts overlap by more than the longest form of a secret.
+// find returns the spans of secrets in text, unsorted.
 func (r *Redactor) find(text []byte) []span {
+	// Readings take much more memory than the text, so it is searched in parts. These overlap by more than
+	// the longest form of a secret.
 	const part, slack = 256 << 10, 64
 	overlap := max(r.window, 32<<10)
 	var found []span

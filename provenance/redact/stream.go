@@ -21,10 +21,10 @@ type Stream struct {
 }
 
 // Streams removes the secrets from two streams. Where a stream was cut, text that may be the beginning or the
-// end of a secret is removed too. ended is set if the script was stopped, which cuts its output. A secret
-// that begins in one stream and ends in the other is found too. given is set if the script had secrets:
-// shorter pieces are then removed, and size and digest of every stream are computed again. Otherwise this is
-// done only for streams with a finding. anew reports whether it was done.
+// end of a secret is removed too. ended is set if the script was stopped, which cuts its output. A
+// secret that begins in one stream and ends in the other is found too. given is set if the script had
+// secrets: shorter pieces are then removed, and size and digest of every stream are computed again. Otherwise
+// this is done only for streams with a finding. anew reports whether it was done.
 func (r *Redactor) Streams(stdout, stderr *Stream, ended, given bool) (anew bool) {
 	if r == nil {
 		return false

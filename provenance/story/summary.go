@@ -90,10 +90,11 @@ func changes(kind string) string {
 }
 
 // startOutcome returns the outcome of the start of a session: the version of the server in place of the usual
-// mode, which is a word for authors of harnesses.
+// mode.
 func startOutcome(info *provenance.SessionInfo, detail string) string {
 	mode := "mode " + info.Mode
 	rest := strings.TrimPrefix(strings.TrimPrefix(detail, mode), ", ")
+	// The usual mode is a word for authors of harnesses.
 	if info.Mode == usualMode {
 		mode = strings.TrimSpace("skillsd " + info.Server.Version)
 	}

@@ -261,10 +261,10 @@ func (o *Options) program(name string) (string, error) {
 	return "", refused
 }
 
-// searchPath returns the absolute directories in path, a list as in PATH, and the system's. Relative
-// directories are ignored, because they depend on where the server was started.
+// searchPath returns the absolute directories in path, a list as in PATH, and the system's.
 func searchPath(path string) (dirs []string) {
 	for _, d := range append(filepath.SplitList(path), "/usr/bin", "/usr/local/bin", "/bin") {
+		// A relative directory depends on where the server was started.
 		if filepath.IsAbs(d) && !slices.Contains(dirs, d) {
 			dirs = append(dirs, d)
 		}

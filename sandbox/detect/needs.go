@@ -15,8 +15,8 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// needs returns the directories that an interpreter outside /usr needs mounted: its installation directory if
-// that contains nothing else, otherwise the parts that belong to it. printed is the interpreter's output
+// needs returns the directories that an interpreter outside /usr needs mounted: its installation directory
+// if that contains nothing else, otherwise the parts that belong to it. printed is the interpreter's output
 // after its path.
 func (f *Finder) needs(in *sandbox.Interpreter, layout script.Layout, printed []string) ([]string, error) {
 	dir := filepath.Dir(in.Path)
@@ -39,8 +39,7 @@ func (f *Finder) needs(in *sandbox.Interpreter, layout script.Layout, printed []
 }
 
 // pythonNeeds returns the directories of a Python: its prefixes, or their modules. A virtual environment is
-// included only if the program is a copy inside it, because a program that is started by another path does
-// not find the environment.
+// included only if the program is a copy inside it.
 func (f *Finder) pythonNeeds(program string, printed []string) ([]string, error) {
 	if len(printed) < 3 {
 		return nil, errors.New("does not print the paths of its modules")
@@ -52,6 +51,7 @@ func (f *Finder) pythonNeeds(program string, printed []string) ([]string, error)
 		if err != nil {
 			return nil, err
 		}
+		// A program that is started by another path does not find the environment.
 		if i > 0 && !below(program, real) {
 			continue
 		}

@@ -44,8 +44,7 @@ func uidOf(info fs.FileInfo) int {
 // Examining an interpreter must not give away root's rights. If another user could replace found or the
 // program, the program is started as that user, with that user's home; if several users could, as nobody,
 // which [runAlone] replaces by a user of its own. A program that only root could replace is started as root.
-// Its search path then has only directories in which only root can create files, because a shim searches it
-// for its shell.
+// Its search path then has only directories in which only root can create files.
 //
 // Errors: found or the program cannot be examined.
 func asOwner(cmd *exec.Cmd, found string, dirs []string, home string) ([]string, string, error) {
@@ -59,6 +58,7 @@ func asOwner(cmd *exec.Cmd, found string, dirs []string, home string) ([]string,
 		return nil, "", err
 	}
 	if owner == 0 {
+		// A shim searches these directories for its shell, and would start it as root.
 		return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
 			owner, err := ownerOf(false, dir)
 			return err != nil || owner != 0
@@ -73,8 +73,9 @@ func asOwner(cmd *exec.Cmd, found string, dirs []string, home string) ([]string,
 }
 
 // runAlone runs cmd, which leads a session, and kills the processes left in its process group. A command of
-// nobody gets a leased user, because other processes may also run as nobody.
+// nobody gets a leased user.
 func runAlone(cmd *exec.Cmd, users native.UIDs) error {
+	// Other processes may also run as nobody.
 	if as := cmd.SysProcAttr.Credential; as != nil && as.Uid == nobody {
 		uid, release, err := users.Lease()
 		if err != nil {
@@ -123,8 +124,7 @@ func ownerOf(sticky bool, paths ...string) (owner uint32, err error) {
 
 // ownersOf returns the owners of all directories, links and files on an absolute path, links followed, and
 // nobody for each that its group or all users may change. If sticky is set, sticky directories are not
-// included in that. Owners below a directory that only root can enter are ignored, because they cannot reach
-// their files.
+// included in that. Owners below a directory that only root can enter are ignored.
 func ownersOf(sticky bool, path string) (owners []uint32, err error) {
 	at, rest := "/", strings.Split(path, "/")
 	var closed []string // directories that only root can enter
@@ -143,6 +143,7 @@ func ownersOf(sticky bool, path string) (owners []uint32, err error) {
 		}
 		mode := info.Mode()
 		link := mode&os.ModeSymlink != 0
+		// The owners below a closed directory cannot reach their files.
 		if !slices.ContainsFunc(closed, func(dir string) bool { return at != dir && below(at, dir) }) {
 			owners = append(owners, st.Uid)
 			if !link && mode&0o022 != 0 && !(sticky && mode.IsDir() && mode&os.ModeSticky != 0) {

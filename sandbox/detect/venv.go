@@ -44,9 +44,7 @@ func venvOf(name, path string) string {
 	return root
 }
 
-// inVenv returns the Python of a virtual environment. Scripts start it by its path there, because that path
-// is how it finds the packages. No program of the environment is run to examine it: its .pth files may
-// contain code.
+// inVenv returns the Python of a virtual environment. Scripts start it by its path there.
 func (f *Finder) inVenv(ctx context.Context, name, path, root string) (*sandbox.Interpreter, error) {
 	if info, err := os.Lstat(filepath.Join(root, venvConfig)); err != nil || !info.Mode().IsRegular() {
 		return nil, errors.New("its " + venvConfig + " is not a file")
@@ -55,6 +53,7 @@ func (f *Finder) inVenv(ctx context.Context, name, path, root string) (*sandbox.
 	if err != nil {
 		return nil, err
 	}
+	// Python finds the packages of the environment by this path.
 	in := &sandbox.Interpreter{Name: name, Path: filepath.Join(root, "bin", filepath.Base(path))}
 	for _, file := range []string{filepath.Join(root, venvConfig), in.Path} {
 		if err := trusted(file); err != nil {
@@ -65,6 +64,7 @@ func (f *Finder) inVenv(ctx context.Context, name, path, root string) (*sandbox.
 	if err != nil {
 		return nil, err
 	}
+	// No program of the environment is run to examine it, because its .pth files may contain code.
 	base, err := f.resolve(ctx, name, found)
 	if err != nil {
 		return nil, fmt.Errorf("its Python, %s: %w", found, err)
@@ -146,8 +146,7 @@ func venvHome(root string) (string, error) {
 }
 
 // venvBase returns the path, below home, of the Python from which a virtual environment was created. If
-// program is a link, it must lead there: otherwise Python would silently use a library other than the
-// environment's.
+// program is a link, it must lead there.
 func venvBase(program, root, home string) (string, error) {
 	real, err := filepath.EvalSymlinks(program)
 	if err != nil {
@@ -156,6 +155,7 @@ func venvBase(program, root, home string) (string, error) {
 	for _, name := range []string{filepath.Base(real), filepath.Base(program), "python3", "python"} {
 		base := filepath.Join(home, name)
 		found, err := filepath.EvalSymlinks(base)
+		// Otherwise Python would silently use a library other than the environment's.
 		if err == nil && !below(found, root) && (found == real || below(real, root)) &&
 			venvOf(string(script.Python3), base) == "" {
 			return base, nil

@@ -50,7 +50,7 @@ import (
 type Config struct {
 	Allow []Target // the only hosts and ports that are reached
 	// Trusted are targets of Allow whose names may lead to any address: an operator who configures such a
-	// host for its own purpose knows where it is.
+	// host for its own purpose can find out where it is.
 	Trusted []Target
 
 	AtOnce   int           // concurrent connections; 0 means 64

@@ -10,10 +10,10 @@
 //
 // A package is a foreign archive, read by the rules of package archive. It is refused as a whole, with an
 // [*UnsafeError], if it breaks them, or if it has links, a file that another package has with other content,
-// a path of the environment's own (the interpreter, pyvenv.cfg), more than the limits, or, a wheel, a file
-// that its RECORD does not list with its hash. Left out are compiled modules, which may differ from their
-// sources, headers, and programs with the name of a common one ([reserved]). A file that is left out, or runs
-// when an interpreter starts, is reported as a [Note] to the operator.
+// a path of the environment's own (the interpreter, pyvenv.cfg), more than the limits, or, a wheel, a
+// file that its RECORD does not list with its hash. Left out are compiled modules, which may differ from
+// their sources, headers, and programs with the name of a common one ([reserved]). A file that is left out,
+// or runs when an interpreter starts, is reported as a [Note] to the operator.
 //
 // # Places
 //
@@ -176,13 +176,14 @@ func (b *Build) add(pkg string, e Entry) error {
 }
 
 // reserved reports whether a program of an environment would replace a program that scripts expect from the
-// system. The list is fixed: the programs of a machine must not change a digest.
+// system.
 func reserved(name string) bool {
 	for _, prefix := range []string{"python", "pip", "node", "npm", "npx"} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok && strings.Trim(rest, "0123456789.") == "" {
 			return true
 		}
 	}
+	// The list is fixed, because the programs of a machine must not change a digest.
 	return slices.Contains(systemPrograms, name)
 }
 

@@ -146,8 +146,7 @@ func (s *Store) temp(mode fs.FileMode, r io.Reader) (name string, sum digest.Dig
 	return name, sum, size, err
 }
 
-// has reports whether the store has a content. A process hashes each content once before it uses it: a
-// content that a crash damaged is replaced.
+// has reports whether the store has a content.
 func (s *Store) has(sum digest.Digest, executable bool) bool {
 	name := blobName(sum, executable)
 	s.mu.Lock()
@@ -157,6 +156,8 @@ func (s *Store) has(sum digest.Digest, executable bool) bool {
 		_, err := s.root.Lstat(name)
 		return err == nil
 	}
+	// Each process hashes a content once before it uses it, so that a content that a crash damaged is
+	// replaced.
 	found, err := content.Inspect(s.root, name)
 	known = err == nil && found.Digest == sum && (found.Info.Mode()&0o111 != 0) == executable
 	s.mu.Lock()

@@ -389,8 +389,7 @@ func (t *Tree) marks() []byte {
 	return b.Bytes()
 }
 
-// parse reads marks, and returns the digest of the manifest in them. It ignores the marks of another boot,
-// because a crash may have lost the writes before it.
+// parse reads marks, and returns the digest of the manifest in them. It ignores the marks of another boot.
 func (t *Tree) parse(data []byte) (digest.Digest, error) {
 	bad := errors.New("its marks cannot be read")
 	version, rest, _ := strings.Cut(string(data), "\n")
@@ -398,6 +397,7 @@ func (t *Tree) parse(data []byte) (digest.Digest, error) {
 	if version != marksVersion {
 		return "", bad
 	}
+	// A crash may have lost writes that the marks of another boot include.
 	trusted := boot != "" && boot == fsys.BootID()
 	t.members = make([]member, 0, strings.Count(rest, "\n"))
 	manifest := make([]byte, 0, len(rest))
@@ -436,14 +436,15 @@ func (t *Tree) parse(data []byte) (digest.Digest, error) {
 	return digest.FromBytes(manifest), nil
 }
 
-// line parses a member's line. No target has a character that would be escaped, and no path a line break.
-// The entry itself was checked when the tree was made, and the digest of the manifest still matches.
+// line parses a member's line.
 func (m *member) line(line string) bool {
 	line, escaped := strings.CutPrefix(line, `\`)
 	head, at, ok := strings.Cut(line, "  ")
 	if escaped {
+		// No target has a character that would be escaped, and no path has a line break.
 		at = strings.ReplaceAll(at, `\\`, `\`)
 	}
+	// The entry was checked when the tree was made, and the digest of the manifest still matches.
 	kind, value, _ := strings.Cut(head, " ")
 	m.Kind, m.Path = Kind(kind), at
 	switch m.Kind {

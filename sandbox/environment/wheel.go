@@ -87,6 +87,7 @@ func (w *wheel) open(files *zip.Reader, version string) error {
 	}
 	stem := strings.TrimSuffix(w.info, ".dist-info/")
 	w.data = stem + ".data/"
+	// The directory is named after the distribution and its version (PEP 427).
 	if dist, _, _ := strings.Cut(stem, "-"); CanonicalName(dist) != CanonicalName(w.name) {
 		return w.refuse(w.info, "is not the metadata of this distribution")
 	}

@@ -144,8 +144,7 @@ type process struct {
 
 func (p *process) kill() { _ = unix.PidfdSendSignal(int(p.fd.Fd()), unix.SIGKILL, nil, 0) }
 
-// wait returns once the process has ended, and with it the namespace or guest of which it is the first
-// process.
+// wait returns once the process has ended, and with it its namespace or guest, where it is the first process.
 func (p *process) wait() {
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd.Fd()), Events: unix.POLLIN}}, -1)

@@ -49,7 +49,7 @@ type cgroupBase struct {
 func (r *Runner) Memory() Memory { return r.base().memory }
 
 // Processes returns how limits on processes are enforced on this host: as for memory, or, if the pids
-// controller is missing, [MemorySampled], which stands for a resource limit of the user. The first call
+// controller is missing, [MemorySampled], which then means a resource limit of the user. The first call
 // searches for cgroups.
 func (r *Runner) Processes() Memory { return r.base().processes() }
 

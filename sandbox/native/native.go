@@ -74,8 +74,8 @@
 // ones. A program on the host that waits for such a lock then waits until the run ends. Leases, which delay
 // processes that merely open a file, are refused. Pipes are charged to the command's user on the host as
 // well: with the server of an ordinary user, a command may have so many that other pipes of that user become
-// small. Without Landlock, which package detect reports, a command can write to a named pipe in a directory
-// that is mounted read-only.
+// small. Without Landlock, which package detect reports, a command can write to a named pipe in a
+// directory that is mounted read-only.
 //
 // If the host writes core dumps to files or pipes them to a program, none are written. If the host sends them
 // to a socket, it receives a dump without memory contents, but with registers, names of mapped files and the

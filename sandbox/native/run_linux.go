@@ -369,7 +369,7 @@ func (e *execution) ended(res *sandbox.Result, ws syscall.WaitStatus) {
 	if res.Signal == "SIGXCPU" && e.report.cpu >= e.limits.CPU/2 {
 		res.Outcome, res.Signal = sandbox.TimedOut, ""
 	}
-	// If a process was refused but the command succeeded, its own outcome stands.
+	// If a process was refused but the command succeeded, the run keeps its own outcome.
 	if ws != 0 && (e.crowded.Load() || e.group != nil && e.group.refused()) {
 		res.Outcome = sandbox.PIDsLimit
 	}

@@ -386,7 +386,7 @@ func (s *Slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 	for wait, asked := patience, false; ; {
 		m, err := s.receive(done, wait)
 		if errors.Is(err, nats.ErrTimeout) && wait == patience && !asked {
-			// The worker's message may be lost, and only the worker knows whether it started the job.
+			// The worker's message may be lost, and only the worker can report whether it started the job.
 			asked = true
 			err = s.worker.send(kindCancel, nil, "")
 			if err == nil {

@@ -33,9 +33,10 @@
 //
 // On the host, all of gVisor runs as the command's user, even under a root server: its kernel and its file
 // server are root in a user namespace without other users. There are two exceptions in which a root server's
-// gVisor stays root: for a staged or writable workspace, whose files belong to other users, and on a machine
-// that allows only root to create user namespaces. Its file server is then confined to the mounts and by a
-// system call filter; its kernel runs as nobody, regardless of the command's user, and has no capability.
+// gVisor stays root: for a staged or writable workspace, whose files belong to other users, and on a
+// machine that allows only root to create user namespaces. Its file server is then confined to the mounts and
+// by a system call filter; its kernel runs as nobody, regardless of the command's user, and has no
+// capability.
 //
 // All files that gVisor writes for itself, such as its state, sockets and mounts, are in a mount namespace
 // created for the run, and vanish with it.

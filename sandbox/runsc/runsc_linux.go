@@ -154,14 +154,14 @@ func arguments(as native.Identity, self, streams int) []string {
 	return append(args, "run")
 }
 
-// nodes returns the files of the bundle and of the guest's root. They include all mount points, because
-// gVisor could not create one in a read-only root.
+// nodes returns the files of the bundle and of the guest's root. They include all mount points.
 func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 	l := []pidone.Node{
 		{Kind: pidone.NodeFile, Path: configName, Text: config},
 		{Kind: pidone.NodeDir, Path: stateName},
 		{Kind: pidone.NodeDir, Path: rootName},
 	}
+	// gVisor could not create a mount point in a read-only root.
 	made := map[string]bool{}
 	dir := func(path string) {
 		for i, c := range path {

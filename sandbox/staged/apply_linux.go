@@ -253,17 +253,17 @@ func (a *applier) directory(from, to *dir, name, p string, why error, replaced b
 	a.walk(sub, target, p, err, false)
 }
 
-// keepMode reports a directory with a mode that the command changed. The mode is not applied, because it
-// decides who can access protected names in it.
+// keepMode reports a directory with a mode that the command changed. The mode is not applied.
 func (a *applier) keepMode(from, to *dir, p string) {
+	// The mode decides who can access protected names in the directory.
 	if from.permissions() != to.permissions() && !a.full() {
 		a.report("chmod", p, errMode)
 	}
 }
 
-// checkSame returns an error if another process replaced the directory that the command worked in. Only a
-// root server must check this, because it has more rights than the command had.
+// checkSame returns an error if another process replaced the directory that the command worked in.
 func (a *applier) checkSame(from, to *dir, replaced bool) error {
+	// Only a root server has more rights than the command had.
 	if !a.root {
 		return nil
 	}
@@ -314,9 +314,8 @@ func (a *applier) mkdir(like, to *dir, name string) (*dir, error) {
 	return target, nil
 }
 
-// lock locks a directory until it is closed, so that no other run's changes are applied to it meanwhile: two
-// runs could each create one harmless half of a repository. The lock also excludes other servers, and servers
-// with a workspace inside this one. File systems without locks are used without them.
+// lock locks a directory until it is closed, so that no other run's changes are applied to it meanwhile. The
+// lock also excludes other servers, and servers with a workspace inside this one.
 func (a *applier) lock(d *dir) error {
 	if a.Outcome != sandbox.Exited {
 		// Nothing is applied.
@@ -325,7 +324,9 @@ func (a *applier) lock(d *dir) error {
 	again := time.NewTicker(lockEvery)
 	defer again.Stop()
 	for {
+		// Two runs could each create one harmless half of a repository.
 		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		// A file system without locks is used without them.
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			// The previous holder may have changed the directory.
 			return d.refresh()

@@ -103,8 +103,8 @@ func (a *applier) fetch(in *incoming, from *dir) (err error) {
 	return nil
 }
 
-// create creates an unnamed file, of which a killed server leaves nothing, or a named file where the file
-// system does not support unnamed ones.
+// create creates an unnamed file, which vanishes with a killed server, or a named file where the file system
+// does not support unnamed ones.
 func (in *incoming) create() error {
 	if in.createAs(".", unix.O_TMPFILE) == nil {
 		return nil

@@ -42,14 +42,14 @@ func (k *keeping) add(p string, before sandbox.State) {
 	}
 }
 
-// keep gives the Keeper of the workspace everything that the layer's changes may replace or delete. That may
-// be more than what is then changed, because the rules for changes are applied later. It returns nil if there
-// is no Keeper or nothing to keep.
+// keep gives the Keeper of the workspace everything that the layer's changes may replace or delete. It
+// returns nil if there is no Keeper or nothing to keep.
 func (a *applier) keep(from, to *dir) *keeping {
 	if a.Workspace.Keeper == nil || a.Outcome != sandbox.Exited {
 		return nil
 	}
 	k := &keeping{}
+	// This may be more than is then changed, because the rules for changes are applied later.
 	a.gather(k, from, to, "", false)
 	if len(k.changes) == 0 {
 		return nil
@@ -63,9 +63,8 @@ func (a *applier) keep(from, to *dir) *keeping {
 	return k
 }
 
-// gather lists what is in the workspace at the paths that are in the layer, like walk. to is nil for
-// a directory that the workspace lacks. In a directory that the command replaced, all entries are listed.
-// A change that is refused anyway is not listed, so that a command cannot reach the limits with it.
+// gather lists what is in the workspace at the paths that are in the layer, like walk. to is nil for a
+// directory that the workspace lacks. In a directory that the command replaced, all entries are listed.
 func (a *applier) gather(k *keeping, from, to *dir, p string, replaced bool) {
 	names, err := from.names()
 	if err != nil || len(p) > maxPath || depthOf(p) >= maxDepth {
@@ -84,6 +83,7 @@ func (a *applier) gather(k *keeping, from, to *dir, p string, replaced bool) {
 		if k.problem != "" || k.created >= maxWrites {
 			return
 		}
+		// A command must not reach the limits with changes that are refused anyway.
 		if a.refuse(at) != nil {
 			continue
 		}
@@ -126,11 +126,11 @@ func (a *applier) gatherReplaced(k *keeping, to *dir, name, p string) {
 }
 
 // gatherDeleted lists an entry of the workspace that the command deleted, and everything below it. It reports
-// whether the deletion is possible. If it is not, it is refused later even if it is possible then, because
-// nothing is kept for it.
+// whether the deletion is possible. If it is not, it is refused later even if it is possible then.
 func (a *applier) gatherDeleted(k *keeping, to *dir, name, p string) bool {
 	if to != nil {
 		if err := a.refuseTree(to, name, p); err != nil {
+			// Nothing is kept for it.
 			a.unkept[p] = err
 			return false
 		}
@@ -244,7 +244,7 @@ func (a *applier) settle(k *keeping, top *dir) *sandbox.Kept {
 	for _, c := range k.changes {
 		now, made := a.made[c.Path]
 		if !made {
-			// An entry that was not written is as it was, or was deleted.
+			// An entry that was not written is unchanged, or was deleted.
 			if c.Before.Kind == sandbox.KindNone || !gone(top, c.Path) {
 				continue
 			}

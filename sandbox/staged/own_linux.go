@@ -39,10 +39,11 @@ func (o *outgoing) close() {
 	}
 }
 
-// couldRead reports whether the command could read a file of the layer. A root server can also read files of
-// other users that the command only moved, and a digest reveals their content.
+// couldRead reports whether the command could read a file of the layer.
 func (a *applier) couldRead(src *os.File) bool {
 	var st unix.Stat_t
+	// A root server can also read files of other users that the command only moved, and a digest would reveal
+	// their content.
 	switch err := unix.Fstat(int(src.Fd()), &st); {
 	case err != nil:
 		return false
@@ -123,14 +124,15 @@ func (a *applier) takeOver(f *os.File, made *unix.Stat_t, in *dir, old *outgoing
 	return CopyAccessList(f, old.f)
 }
 
-// keepTime sets the modification time of f to the time of the command's file, because tools compare it. It
-// does not if the time is in the future, before the range of file systems, or not later than the replaced
-// file's, which would hide the change.
+// keepTime sets the modification time of f to the time of the command's file. It does not if the time is in
+// the future, before the range of file systems, or not later than the replaced file's, which would hide the
+// change.
 func keepTime(f *os.File, at time.Time, old *outgoing) {
 	if at.Before(time.Unix(0, 0)) || at.After(time.Now()) ||
 		old != nil && !at.After(time.Unix(old.Mtime.Sec, int64(old.Mtime.Nsec))) {
 		return
 	}
+	// Tools compare the times of files.
 	_ = os.Chtimes(procPath(f), time.Time{}, at)
 }
 

@@ -249,8 +249,7 @@ type unapplied struct {
 }
 
 // moved reports whether an entry of the workspace may be the source of a refused move. Files are compared
-// only by size: an unnecessary refusal can be repeated, but a wrong deletion cannot be undone. A file that
-// was also changed is not recognized.
+// only by size. A file that was also changed is not recognized.
 func (a *applier) moved(d *dir, name string, e *entry) bool {
 	switch {
 	case e.isDir():
@@ -261,6 +260,7 @@ func (a *applier) moved(d *dir, name string, e *entry) bool {
 		target, err := d.readlink(name)
 		return err != nil || a.unapplied.links[target]
 	}
+	// An unnecessary refusal can be repeated, but a wrong deletion cannot be undone.
 	return e.isRegular() && e.Size > 0 && a.unapplied.sizes[int64(e.Size)]
 }
 

@@ -69,7 +69,7 @@ type undoer struct {
 	a       *applier        // for its locks and owners
 	going   map[string]bool // entries that are removed, or would be
 	refused map[string]bool
-	stay    map[string]bool  // entries of which nothing below is removed, since they are not returned
+	stay    map[string]bool  // entries that are not returned, so nothing below them is removed
 	checked map[string]error // of kept contents, by digest
 	done    []Undone
 	changed bool
@@ -367,11 +367,12 @@ func (r *undoer) putDir(to *dir, name string, before sandbox.State, at inode) er
 }
 
 // likeBefore gives a directory the owner and the permissions that it had. at is the inode that was there
-// before, or zero for a new directory. Another process may have put a different directory in its place, and
-// such a directory must not be changed.
+// before, or zero for a new directory.
 func (r *undoer) likeBefore(d *dir, before sandbox.State, at inode) error {
 	mode := before.Mode&0o1777 | uint32(d.Mode)&unix.S_ISGID
 	if at != (inode{}) {
+		// Another process may have put a different directory in its place, and such a directory must not be
+		// changed.
 		if d.inode() != at || r.a.root && (d.Uid != before.UID || d.Gid != before.GID) {
 			return errLater
 		}

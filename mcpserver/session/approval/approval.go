@@ -1,6 +1,6 @@
-// Package approval manages questions to users about scripts, and their answers. A question shows the facts
-// that are approved and is bound to exactly one call; its answer is valid once; the number of questions is
-// bounded.
+// Package approval manages questions to users about scripts, and their answers. A question shows the
+// facts that are approved and is bound to exactly one call; its answer is valid once; the number of questions
+// is bounded.
 //
 // If a user chooses a prompt of a skill, that loads the skill in their name but approves no script, since
 // nothing bounds the turn that the prompt began. A call of Claude Code names the use of a tool but never the

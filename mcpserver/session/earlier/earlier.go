@@ -43,8 +43,9 @@ const (
 	MaxKnown = 100_000
 )
 
-// Key finds a session: a hash of a principal, a profile, a parent, the kind of what a client shows, and
-// that. A name that a client chooses can thus neither be long nor find a session of another principal.
+// Key finds a session: a hash of a principal, a profile, a parent, and the kind and the text of an ID which a
+// client shows. A name that a client chooses can thus be neither long nor the name of a session of another
+// principal.
 type Key [sha256.Size]byte
 
 // KeyOf returns the key of some texts. No other texts have it.
@@ -267,8 +268,8 @@ func (x *Index) scan(ctx context.Context) {
 	}
 }
 
-// addName adds to the index what the client called a session, unless it is narrowed or a child, or a session
-// that was written later has the name. newer has the names of those, and gets this one.
+// addName adds to the index what the client called a session, unless it is narrowed or a child, or a
+// session that was written later has the name. newer has the names of the later sessions, and gets this one.
 func (x *Index) addName(ctx context.Context, id string, newer map[Key]bool) {
 	first := x.first(ctx, id)
 	if first == nil {

@@ -116,6 +116,7 @@ func (m *Maker) fetchFrom(ctx context.Context, index, otherwise string,
 		select {
 		case queue <- p:
 			continue
+		// A fetcher that failed has ended this context, and receives nothing more.
 		case <-ctx.Done():
 		}
 		break
@@ -200,7 +201,7 @@ func (c *checked) Read(p []byte) (int, error) {
 }
 
 // newClient returns a client that reaches only what the proxy does, also after redirects: the same kind of
-// proxy as that of scripts in a sandbox.
+// proxy as for scripts in a sandbox.
 func newClient(ctx context.Context, proxy *egress.Proxy) (*http.Client, func()) {
 	ctx, stop := context.WithCancel(ctx)
 	l := &memory{conns: make(chan net.Conn), done: ctx.Done()}

@@ -102,6 +102,7 @@ func (m *Maker) look(ctx context.Context, tree *environment.Tree, locked *enviro
 			}
 			p := environment.Program{Name: string(row.Runtime), Path: dir + string(row.Runtime)}
 			argv := append([]string{p.Path}, row.Version...)
+			// This interpreter has no option for its version, so it runs an empty script.
 			if row.Version == nil {
 				argv = append(argv, "-c", ":")
 			}
@@ -116,6 +117,7 @@ func (m *Maker) look(ctx context.Context, tree *environment.Tree, locked *enviro
 				m.report("%s of the root file system does not run here, and scripts do not have it", p.Path)
 				continue
 			}
+			// The text comes from a program of the image.
 			if v := row.FindVersion(string(result.Stdout.Head)); len(v) <= 60 && sandbox.Printable(v) {
 				p.Version = v
 			}

@@ -167,6 +167,7 @@ func (f *finisher) add(at string, n, dir, above *node) error {
 		}
 		return nil
 	case fs.ModeSymlink:
+		// A line of the manifest has the target unescaped, before two spaces.
 		if strings.ContainsAny(n.Target, " \\") || n.Target == "" {
 			f.note(at, "is left out: it is a link to a name with spaces")
 			return nil

@@ -126,6 +126,7 @@ func (r *reader) directory(ctx context.Context, dir *os.Root) (*node, error) {
 		if err := top.Add(at, at, n); err != nil {
 			return refused(err)
 		}
+		// The finisher leaves such a directory out with everything below it.
 		if closed && n.Mode.IsDir() {
 			return fs.SkipDir
 		}
@@ -223,6 +224,7 @@ func choose(text []byte, tag string) (*v1.Manifest, *v1.Descriptor, error) {
 			tags = append(tags, fmt.Sprintf("%.100q", name))
 		}
 		named := tag == "" || d.Annotations[v1.AnnotationRefName] == tag
+		// The platform of a descriptor is optional (OCI image specification).
 		if named && (d.Platform == nil || here(d.Platform)) {
 			fit = append(fit, d)
 		}
@@ -291,8 +293,7 @@ func (l layout) checkPlatform(ctx context.Context, config v1.Descriptor) error {
 	return nil
 }
 
-// layer adds a layer to an image. The digest is compared after the layer was read: the caller drops the
-// image on an error.
+// layer adds a layer to an image.
 func (l layout) layer(ctx context.Context, d v1.Descriptor, image *archive.Image[blob]) error {
 	file, err := l.Fetch(ctx, d)
 	if err != nil {
@@ -307,6 +308,7 @@ func (l layout) layer(ctx context.Context, d v1.Descriptor, image *archive.Image
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return err
 	}
+	// The layer is in the image already; the caller drops the image on an error.
 	if in.Verify() != nil {
 		return &UnsafeError{"", "has a layer with another digest than its manifest names"}
 	}

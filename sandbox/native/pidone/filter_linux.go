@@ -31,7 +31,7 @@ const (
 	newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
 
-	// lastKnown is the newest system call that the filter knows. Calls that later kernels add fail as
+	// lastKnown is the newest system call in the tables of the filter. Calls that later kernels add fail as
 	// nonexistent.
 	lastKnown    = 469
 	fileSetattr  = 469

@@ -30,10 +30,11 @@
 //
 // # Order
 //
-// Mounts and limits come first. Then privileges are dropped in an order in which no step needs a privilege
-// that is already gone: first capabilities; then no_new_privs, which the next two require; then Landlock,
-// which opens files; and last the filter, which forbids most of the earlier steps. The filter is tested with
-// calls that it must refuse. Only then is the working directory entered, with the command's own rights.
+// Mounts and limits come first. Then privileges are dropped in an order in which no step needs a
+// privilege that is already gone: first capabilities; then no_new_privs, which the next two require; then
+// Landlock, which opens files; and last the filter, which forbids most of the earlier steps. The filter is
+// tested with calls that it must refuse. Only then is the working directory entered, with the command's own
+// rights.
 //
 // The package imports little more than raw system calls. Go initializes packages in the order of their paths,
 // each after its imports. The helper therefore starts its work before most packages of a server are

@@ -56,8 +56,8 @@ func (p *program) memory(noAnonFiles bool) {
 	})
 }
 
-// socketOption adds a rule on setting some options of a level. Calls with other options are left to the rules
-// that follow, which may be for another level.
+// socketOption adds a rule on setting some options of a level. Calls with other options are left to the
+// rules that follow, which may be for another level.
 func (p *program) socketOption(level, action uint32, options ...uint32) {
 	var b program
 	b.load(offArg0 + 8)

@@ -30,8 +30,8 @@ type Setting byte
 const (
 	// Bare means only namespaces: the helper builds the tree.
 	Bare Setting = iota
-	// Built means a complete sandbox built by another program, without any capability. The helper checks
-	// that, and that the mounts show the directories of their descriptors.
+	// Built means a complete sandbox built by another program, without any capability. The helper
+	// checks that, and that the mounts show the directories of their descriptors.
 	Built
 	// Guest means process 1 under a kernel other than the host's. The command's standard streams are at
 	// FirstFD and the next two descriptors, only bytes can be sent to the host, and some resource limits do
