@@ -50,11 +50,12 @@ func (s *Server) earlierCatalogue(ctx context.Context, meta map[string]any) *cat
 	if s.awaitScan(ctx) {
 		return nil
 	}
-	sc, err := s.scopeOf(ctx), error(nil)
-	sc.profile, err = s.profileOf(meta)
+	profile, err := s.profileOf(meta)
 	if err != nil {
 		return nil
 	}
+	sc := s.scopeOf(ctx)
+	sc.profile = profile
 	v := s.listed(sc)
 	if v == nil || !v.offers.searches || !v.catalogue().searchable {
 		return nil

@@ -178,10 +178,7 @@ func (s *Session) release(r *run, answer *RunResult) bool {
 
 // artifact returns a file of the session in the caller's view.
 func (s *Session) artifact(ctx context.Context, name string, remote bool) ([]byte, error) {
-	s.sequence.Lock()
-	written := s.awaited[name]
-	s.sequence.Unlock()
-	if written != nil {
+	if written := s.awaitedFile(name); written != nil {
 		select {
 		case <-written:
 		case <-ctx.Done():

@@ -41,7 +41,7 @@ func (s *Session) finish(
 	ctx = context.WithoutCancel(ctx)
 	// The record describes the machine before its first run.
 	select {
-	case <-s.awaited[provenance.CapabilitiesFile]:
+	case <-s.awaitedFile(provenance.CapabilitiesFile):
 	case <-time.After(capabilitiesPatience):
 	}
 	// Redaction comes first: no secret may reach a file, a digest or the answer.

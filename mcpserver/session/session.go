@@ -296,7 +296,9 @@ type Session struct {
 	background sync.WaitGroup
 	open       context.Context // ends with the session
 	close      context.CancelFunc
-	awaited    map[string]chan struct{} // files that are written in the background; closed when done
+	// awaited are files that are written in the background; a channel is closed when its file is done. Nil
+	// before recordInBackground.
+	awaited atomic.Pointer[map[string]chan struct{}]
 
 	broken    atomic.Bool  // the last append failed
 	published atomic.Value // the last handle by which all servers find the session

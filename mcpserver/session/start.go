@@ -73,7 +73,7 @@ func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
 // in the background. After the rules were replaced, start writes the new policy. s.sequence is held.
 func (s *Session) start(ctx context.Context) error {
 	// recordInBackground is the last step of a start, so all other steps have succeeded.
-	if s.awaited != nil {
+	if s.awaited.Load() != nil {
 		if s.under == s.inForce().number {
 			return nil
 		}
@@ -184,7 +184,12 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 // recordInBackground records the snapshots of the registry and of the machine while the session serves calls:
 // hashing and probing take long. The registry is limited to what the session may see.
 func (s *Session) recordInBackground() {
-	s.awaited = map[string]chan struct{}{}
+	files := map[string]chan struct{}{provenance.RegistryFile: make(chan struct{}),
+		provenance.CapabilitiesFile: make(chan struct{})}
+	// In a session that is continued, the outcome of a late run may have done this already.
+	if !s.awaited.CompareAndSwap(nil, &files) {
+		return
+	}
 	for name, put := range map[string]func(ctx context.Context, name string) (provenance.File, error){
 		provenance.RegistryFile: func(ctx context.Context, name string) (provenance.File, error) {
 			// The client can read the registry.
@@ -199,10 +204,8 @@ func (s *Session) recordInBackground() {
 			return s.cfg.Records.Put(ctx, s.id, name, data)
 		},
 	} {
-		done := make(chan struct{})
-		s.awaited[name] = done
 		s.background.Go(func() {
-			defer close(done)
+			defer close(files[name])
 			// The values of a call's context would stay in memory as long as the goroutine.
 			ctx := context.Background()
 			file, err := put(ctx, name)
@@ -221,6 +224,16 @@ func (s *Session) recordInBackground() {
 			}
 		})
 	}
+}
+
+// awaitedFile returns a channel that is closed when a file that is written in the background is done; nil for
+// other files, and before the session has started.
+func (s *Session) awaitedFile(name string) <-chan struct{} {
+	files := s.awaited.Load()
+	if files == nil {
+		return nil
+	}
+	return (*files)[name]
 }
 
 // preloadSkill activates a skill with which the session starts; its instructions have not been sent yet. A

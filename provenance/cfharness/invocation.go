@@ -142,12 +142,13 @@ const (
 //
 // Errors: ErrInvalid.
 func ParseInputLabels(raw []byte) (*InputLabels, error) {
+	if len(raw) > MaxInputLabels {
+		return nil, fmt.Errorf("input labels: %w: longer than %d bytes", provenance.ErrInvalid,
+			MaxInputLabels)
+	}
 	fields, err := onlyKeys(raw, "version", "entries")
 	var entries []json.RawMessage
 	switch {
-	case len(raw) > MaxInputLabels:
-		return nil, fmt.Errorf("input labels: %w: longer than %d bytes", provenance.ErrInvalid,
-			MaxInputLabels)
 	case err != nil:
 		return nil, fmt.Errorf("input labels: %w", err)
 	case !is(1)(fields["version"]):

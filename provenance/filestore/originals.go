@@ -240,7 +240,6 @@ func (st *Store) KeepChanges(
 // syncOriginals syncs the written originals, several at a time, and their directory.
 func (s *session) syncOriginals(dir *os.Root) error {
 	names := s.originals.unsynced
-	s.originals.unsynced = nil
 	errs := make([]error, len(names))
 	tokens := make(chan struct{}, syncers)
 	var wg sync.WaitGroup
@@ -252,10 +251,15 @@ func (s *session) syncOriginals(dir *os.Root) error {
 		})
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
+	err := errors.Join(errs...)
+	if err == nil {
+		err = fsys.SyncDir(dir, provenance.OriginalsDir)
 	}
-	return fsys.SyncDir(dir, provenance.OriginalsDir)
+	if err != nil {
+		return err // the next call syncs all of them again
+	}
+	s.originals.unsynced = nil
+	return nil
 }
 
 // Original implements provenance.OriginalsReader.

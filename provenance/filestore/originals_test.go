@@ -213,3 +213,31 @@ func TestOriginalsHaveQuotas(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A file that could not be synced is synced by the next list too: a list names no file that a crash may lose.
+func TestOriginalsNotSynced(t *testing.T) {
+	t.Parallel()
+	dir, ctx := t.TempDir(), t.Context()
+	st, err := filestore.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	begin := &provenance.Event{Kind: provenance.KindSessionStarted, Session: "s", Principal: "p", Detail: "d",
+		Row: []byte(`{"server":{"version":"1","protocol":"2"}}`)}
+	if err := st.Append(ctx, begin); err != nil {
+		t.Fatal(err)
+	}
+	lost, err := st.KeepOriginal(ctx, "s", strings.NewReader("a file that is lost before it is synced"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "s", "originals", lost.Encoded())); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if d, err := st.KeepChanges(ctx, "s", []byte(`{"done":1}`), ""); err == nil {
+			t.Errorf("a list was kept as %s", d)
+		}
+	}
+}
