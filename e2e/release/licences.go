@@ -118,7 +118,7 @@ func goLicence(ctx context.Context) ([]byte, error) {
 	dir := strings.TrimSpace(string(root))
 	text, err := os.ReadFile(filepath.Join(dir, "LICENSE"))
 	if errors.Is(err, fs.ErrNotExist) {
-		// Some packages of Go keep it beside the root.
+		// Some packages of Go keep it in the directory above the root.
 		return os.ReadFile(filepath.Join(filepath.Dir(dir), "LICENSE"))
 	}
 	return text, err

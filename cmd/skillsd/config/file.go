@@ -233,9 +233,9 @@ func readConfig(path string) ([]byte, error) {
 		Hint: cmp.Or(hint, "give --config a regular file of at most 1MiB that can be read")}
 }
 
-// readOwn reads a file of at most most bytes, which only its owner may be able to write. hint tells how to
-// fix the permissions. The check is made on the open file, so the file cannot be replaced between check and
-// read.
+// readOwn reads a file of at most most bytes, which only its owner may be able to write. hint is the advice
+// how to fix the permissions. The check is made on the open file, so the file cannot be replaced between
+// check and read.
 func readOwn(path string, most int64) (text []byte, hint string, err error) {
 	text, err = fsys.ReadFile(path, most, func(info fs.FileInfo) (err error) {
 		hint, err = CheckOwner(path, info)

@@ -117,8 +117,8 @@ func (p *Process) VerifierProgram() (string, error) {
 	return program, nil
 }
 
-// findVerifier returns the absolute path of the program that is configured, or else of the one beside this
-// program, or else of the one in PATH.
+// findVerifier returns the absolute path of the program that is configured, or else of the one in the
+// directory of this program, or else of the one in PATH.
 func findVerifier(configured string) (program string, info fs.FileInfo, err error) {
 	program = configured
 	if program == "" {

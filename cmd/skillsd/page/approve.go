@@ -61,7 +61,7 @@ func (p *Page) approve(w http.ResponseWriter, r *http.Request) {
 
 // approveCall approves the call that waits under a code, if the viewer may see it.
 //
-// Errors: those of [approval.Codes].
+// Errors: the errors of [approval.Codes].
 func (p *Page) approveCall(ctx context.Context, v viewer, code string) error {
 	call, err := p.Codes.Find(ctx, code, p.Now())
 	if err != nil {

@@ -44,8 +44,8 @@ type Options struct {
 	Updates bool          // check the sources of installed skills for updates
 	AskLife time.Duration // how long a user may answer a question
 
-	// Codes holds the calls that wait for the user's decision; nil without any. User is the name of the user
-	// who opens the link.
+	// Codes holds the calls that wait for the user's decision; nil without any. The user who opens the link
+	// has the name User.
 	Codes *approval.Codes
 	User  string
 

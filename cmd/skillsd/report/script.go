@@ -37,7 +37,7 @@ type ScriptFacts struct {
 	Text     string        `json:"text"`
 	Entry    string        `json:"entry,omitempty"`
 	Config   string        `json:"config,omitempty"` // the file with the entry
-	// Unread are the script, or those of Files, whose own imports are unknown.
+	// Unread are the script and the Files whose own imports are unknown.
 	Unread []string `json:"unread,omitempty"`
 	// Unreleased is why every run would be refused although the script is allowed.
 	Unreleased string `json:"unreleased,omitempty"`
@@ -197,8 +197,8 @@ var networkCall = pattern.New(`(?i)https?://|` +
 	`from\s+['"](node:)?(https?|net|dgram|dns|tls)['"]|` +
 	`Deno\.(connect|listen|serve)|\b(pip3?|npm|npx|gem|apt(-get)?)\s+install\b`)
 
-// shellInclude matches source, "." and eval as a command, with their first word. Texts that only look like
-// that match too.
+// shellInclude matches source, "." and eval as a command, with their first word. It also matches texts that
+// only look like one.
 var shellInclude = pattern.New("(?:^|[;&|(){!`]|" +
 	`\b(?:then|do|else|elif|if|while|until|time|builtin|command)[ \t])[ \t]*(?:\w+=\S*[ \t]+)*` +
 	`(source|\.|eval)[ \t]+([^\s;&|()<>]+)`)
