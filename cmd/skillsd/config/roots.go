@@ -107,6 +107,7 @@ func (o *RootOptions) clientOwn(p *Process) (func(skills.Root) bool, error) {
 			return nil, err
 		}
 		for _, dir := range client.OwnSkills(p.Env, cwd) {
+			// Links are resolved, because a root that is a link to such a directory would be served twice.
 			own = append(own, Resolved(dir))
 		}
 	}
