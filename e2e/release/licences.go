@@ -196,8 +196,10 @@ func expression(files []file) string {
 		if strings.Contains(f.name, "/") {
 			continue
 		}
+		// Copies of one licence differ in their line breaks.
 		text := strings.Join(strings.Fields(string(f.data)), " ")
 		for _, l := range licences {
+			// The words of the shorter licence are part of the longer one.
 			isLonger := l.id == "BSD-2-Clause" && slices.Contains(found, "BSD-3-Clause")
 			if isLonger || slices.Contains(found, l.id) {
 				continue

@@ -207,6 +207,7 @@ var shellInclude = pattern.New("(?:^|[;&|(){!`]|" +
 func includeIn(line string) string {
 	var files []string
 	for _, found := range shellInclude().FindAllStringSubmatch(line, -1) {
+		// The shell expands the word at the start, so the file cannot be named here.
 		if found[1] == "eval" || strings.ContainsAny(found[2], "$`'\"\\") {
 			found[2] = "something that is known only when it runs"
 		}
@@ -233,6 +234,7 @@ func linesOf(file string, script []byte, fact func(line string) string) []factRo
 		if len(found) == most {
 			break
 		}
+		// A minified script may be one line of a megabyte.
 		text := fact(strings.TrimRight(string(line[:min(len(line), longest)]), "\r\n"))
 		if text != "" {
 			found = append(found, factRow{file, number, Shorten(Visible(text), columns)})
@@ -253,9 +255,12 @@ func (f *ScriptFacts) Print(to io.Writer) error {
 	f.printFacts(w)
 	fmt.Fprintln(w)
 	for line := range strings.Lines(f.Text) {
+		// Only the carriage return of a line end is dropped; others are shown, since they can hide text in a
+		// terminal.
 		if ended, ok := strings.CutSuffix(line, "\n"); ok {
 			line = strings.TrimSuffix(ended, "\r")
 		}
+		// The prefix keeps a line of the script from looking like a fact or like the question.
 		fmt.Fprintf(w, "  | %s\n", Visible(line))
 	}
 	fmt.Fprintln(w)

@@ -101,6 +101,7 @@ type ShadowRow struct {
 func NewSkillRows(
 	ctx context.Context, snapshot *skills.Snapshot, allow policy.Allowlist, stderr io.Writer,
 ) ([]SkillRow, error) {
+	// The lists of a snapshot are shared and must not be sorted in place.
 	all := slices.Concat(snapshot.Skills, snapshot.Withheld)
 	slices.SortFunc(all, func(a, b *skills.Skill) int { return cmp.Compare(a.Path, b.Path) })
 	rows := make([]SkillRow, len(all))
@@ -172,6 +173,7 @@ func NewSkillRow(
 	}
 	index, err := sk.Index(ctx)
 	if err != nil {
+		// A skill whose files are unknown may contain anything.
 		row.Form.Publishable = false
 		row.Diagnostics = append(row.Diagnostics, Diagnostics([]skills.Diagnostic{{
 			Severity: skills.Error, Code: skills.CodeUnreadableDir,
@@ -233,6 +235,7 @@ func allowedAs(entries []policy.Entry, file, tree digest.Digest) (allowed bool, 
 		switch entries[i].Changed(file, tree) {
 		case policy.Unchanged:
 			return true, ""
+		// This is the nearer reason: the script itself is the one that was allowed.
 		case policy.TreeChanged:
 			reason = "other files of its skill changed since it was allowed"
 		}
