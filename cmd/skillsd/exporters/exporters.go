@@ -95,7 +95,7 @@ func Open(ctx context.Context, opts Options) (*Exporters, error) {
 		if err != nil {
 			opts.Logger.WarnContext(ctx, "no traces are sent", tint.Err(withoutURLs(err)))
 		} else {
-			// The SDK's default is no limit for the length of a value.
+			// By default the SDK does not limit the length of a value.
 			limits := sdktrace.NewSpanLimits()
 			limits.AttributeValueLengthLimit = maxAttribute
 			provider := sdktrace.NewTracerProvider(

@@ -89,7 +89,7 @@ func (p *Page) session(r *http.Request) (any, error) {
 	if seq, err := strconv.ParseUint(q.Get("at"), 10, 64); err == nil {
 		for i, b := range t.blocks {
 			if b.First() <= seq {
-				// A link to an event leads to the page that has it.
+				// A link to an event opens the page of the timeline with it.
 				q.Set("from", strconv.Itoa(i-i%maxRows))
 			}
 		}

@@ -127,7 +127,7 @@ func (o *move) each(
 		// A cluster that does not answer would fail every further session too.
 		case errors.Is(err, provenance.ErrSilent):
 			return cluster.Failure(err)
-		// With --all a repetition finds the sessions that it copied before, which is no failure.
+		// With --all a repetition finds the sessions that it copied before, so this is not a failure.
 		case err != nil && !(o.all && errors.Is(err, provenance.ErrTaken)):
 			failed++
 			line = "not " + did + " " + id + ": " + reason(err)
