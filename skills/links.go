@@ -121,7 +121,7 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 // home directory of the user, so no option is needed.
 func sharedSkills(root string) []string {
 	client := filepath.Dir(root)
-	// A root of any other form is the operator's own choice and need not have directories of clients next to it.
+	// A root of any other form is the operator's own choice; directories of clients need not be next to it.
 	if filepath.Base(root) != "skills" || !strings.HasPrefix(filepath.Base(client), ".") {
 		return nil
 	}

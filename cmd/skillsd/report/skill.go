@@ -486,7 +486,7 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		programs = append(programs, gap+Printable(program))
 	}
 	printList(w, "programs outside scripts/, which no interpreter here runs", programs)
-	// The name of the directory has three rules, of which one is enough to print.
+	// The name of the directory has three rules, and the violation of one is enough to print.
 	misnamed := func(d Diagnostic) bool { return d.Code == skills.CodeNameMismatch }
 	diagnostics, violations := slices.Clone(row.Diagnostics), slices.Clone(row.Violations)
 	if slices.ContainsFunc(diagnostics, misnamed) {
