@@ -104,7 +104,7 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 	}
 	defer top.close()
 	below, err := descend(top, rel)
-	// A link to a file is nothing to walk, and a target that vanished since it was resolved is no fault.
+	// A link to a file has no directory to walk, and a target may vanish after it was resolved.
 	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
@@ -121,7 +121,7 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 // home directory of the user, so no option is needed.
 func sharedSkills(root string) []string {
 	client := filepath.Dir(root)
-	// A root of any other form is the operator's own choice, which says nothing about directories next to it.
+	// A root of any other form is the operator's own choice; directories of clients need not be next to it.
 	if filepath.Base(root) != "skills" || !strings.HasPrefix(filepath.Base(client), ".") {
 		return nil
 	}

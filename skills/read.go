@@ -98,7 +98,7 @@ func (s *Skill) Verify(ctx context.Context) error {
 	defer t.close()
 	files, _, err := listFiles(ctx, t, s.opts, s.File)
 	if err != nil {
-		// A canceled listing is no change of the skill.
+		// A canceled listing does not show that the skill has changed.
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -374,7 +374,7 @@ func (s *scanner) recall(a *area) (old map[string]*visit, changed []string) {
 	}
 	old = w.visits
 	switch {
-	// The files cannot be compared now, so everything is taken as it was.
+	// The files cannot be compared now, so the previous result stays.
 	case s.unreadable[a.root]:
 		return old, nil
 	// Without known changes, everything may have changed.

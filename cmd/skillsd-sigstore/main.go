@@ -34,6 +34,7 @@ func main() {
 }
 
 func run(in io.Reader, out, problems io.Writer) (code int) {
+	// skillsd reads the last line only.
 	fail := func(err error) { fmt.Fprintln(problems, strings.ReplaceAll(err.Error(), "\n", " ")) }
 	answer, code, err := answer(in)
 	if err != nil {
@@ -48,6 +49,7 @@ func run(in io.Reader, out, problems io.Writer) (code int) {
 }
 
 func answer(in io.Reader) (_ *signed.Answer, code int, _ error) {
+	// One byte more distinguishes a question that is too long from one of the maximum length.
 	text, err := io.ReadAll(io.LimitReader(in, signed.MaxQuestion+1))
 	if err != nil || len(text) > signed.MaxQuestion {
 		return nil, 2, errors.Join(errors.New("the question cannot be read, or is too long"), err)
@@ -74,6 +76,8 @@ func newVerifier(trusted *root.TrustedRoot) (*verify.Verifier, error) {
 	if len(trusted.RekorLogs()) == 0 && len(trusted.TimestampingAuthorities()) == 0 {
 		return nil, errors.New("it has neither a transparency log nor an authority of time")
 	}
+	// A certificate of Fulcio is valid for ten minutes only, so the time of the signature has to come from a
+	// log or an authority, not from the signer.
 	options := []verify.VerifierOption{verify.WithObserverTimestamps(1)}
 	if len(trusted.RekorLogs()) > 0 {
 		options = append(options, verify.WithTransparencyLog(1))
@@ -103,6 +107,7 @@ func verified(verifier *verify.Verifier, q *signed.Question) (*signed.Answer, er
 	if err != nil {
 		return nil, err
 	}
+	// A bundle may also be signed with a bare key, and a key names no identity.
 	if result.Signature == nil || result.Signature.Certificate == nil {
 		return nil, errors.New("the bundle is not signed with a certificate")
 	}

@@ -249,8 +249,8 @@ func flagSections(cmd *cobra.Command, all bool) (sections []flagSection, left in
 }
 
 // frontFlags are the flags of options that the help of a command shows, by the name of the command. The help
-// of other commands shows rootFlags. The rest is for the configuration file, for harnesses and for programs
-// that start a server.
+// of other commands shows rootFlags. The rest is for the configuration file, for harnesses, and for programs
+// by which a server is started.
 var frontFlags = map[string][]string{
 	"serve": {"skills-root", "skill", "disable-skill", "no-default-roots", "client",
 		"allow-skill-script", "workspace", "workspace-from-client", "limit", "sandbox",
@@ -409,8 +409,8 @@ func hasIndent(paragraph string) bool {
 
 // roff escapes a text so that it contains no instructions to the formatter.
 func roff(text string) string {
-	// A line that starts with a dot or an apostrophe is an instruction of roff, and a plain - is a hyphen
-	// that cannot be copied as an option. The line feed in front makes the first line like the others.
+	// A line that starts with a dot or an apostrophe is an instruction of roff. A plain - is a hyphen, and an
+	// option copied with it does not work. The line feed in front makes the first line like the others.
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'").Replace("\n" + text)
 	return regexp.MustCompile(`[^\x00-\x7f]`).ReplaceAllStringFunc(text[1:], func(c string) string {
 		return fmt.Sprintf(`\[u%04X]`, []rune(c)[0])

@@ -304,7 +304,7 @@ func (o *undoOptions) undo(ctx context.Context, records originalsReader, run *un
 	}
 	work.DryRun = false
 	done, failed := work.Run(ctx)
-	// Changes that were undone before a failure or a signal is recorded too.
+	// The record also has the changes that were undone before a failure or a signal.
 	err = errors.Join(failed, record.end(context.WithoutCancel(ctx), run, done, o.Force))
 	if err != nil {
 		return err

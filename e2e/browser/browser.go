@@ -72,6 +72,8 @@ func Start(ctx context.Context, path, dir string) (*Browser, error) {
 	}
 	cmd.ExtraFiles = []*os.File{in, out} // descriptors 3 and 4 of the browser
 	err = cmd.Start()
+	// The browser has its own copies. With ours open, the end of the browser would not end the read in
+	// listen.
 	in.Close()
 	out.Close()
 	if err != nil {
@@ -123,6 +125,7 @@ func (b *Browser) call(ctx context.Context, session, method string, params, resu
 	if err != nil {
 		return err
 	}
+	// The buffer lets listen go on if the caller has given up.
 	answer := make(chan message, 1)
 	b.mu.Lock()
 	b.last++
@@ -214,6 +217,7 @@ func (t *Tab) note(m message) {
 	switch m.Method {
 	case "Page.loadEventFired":
 		select {
+		// One event is kept; a second one before the next wait has no further news.
 		case t.loaded <- struct{}{}:
 		default:
 		}
@@ -310,6 +314,7 @@ func (t *Tab) Press(keys ...string) error {
 			"windowsVirtualKeyCode": codes[name]}
 		switch {
 		case name == "Enter":
+			// Without a text Chromium sends no character, so a form would not be sent.
 			event["text"] = "\r"
 		case len(name) == 1:
 			event["text"] = name

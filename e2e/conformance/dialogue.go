@@ -145,6 +145,7 @@ func (f *fixture) take(d *dialogue, has mcp.ClientCapabilities,
 				Message: "requestState is not one this server made"}
 		}
 	}
+	// Answers without a state are to questions that this server did not ask.
 	if d.stateful && given.RequestState == "" || !answered(d.rounds[round], given.InputResponses) {
 		return f.questions(d, round, has)
 	}
@@ -215,6 +216,7 @@ func (f *fixture) roundOf(d *dialogue, state string) (round int, ok bool) {
 	number, _, _ := strings.Cut(state, ".")
 	round, err := strconv.Atoi(number)
 	ok = err == nil && round >= 0 && round < len(d.rounds) &&
+		// The suite changes the state, and expects a refusal.
 		hmac.Equal([]byte(state), []byte(f.stateOf(d, round)))
 	return round, ok
 }

@@ -74,6 +74,7 @@ func run(ctx context.Context, out io.Writer, binary, root string) (err error) {
 	if err != nil {
 		return fmt.Errorf("start the server: %w", err)
 	}
+	// The client is closed in any case, and the first error is the cause of later ones.
 	err = d.talk(ctx)
 	if closeErr := d.client.Close(); err == nil {
 		err = closeErr
@@ -90,6 +91,7 @@ func run(ctx context.Context, out io.Writer, binary, root string) (err error) {
 // talk is the conversation with the server.
 func (d *demo) talk(ctx context.Context) error {
 	var hello mcp.InitializeRequest
+	// Later revisions have no initialize.
 	hello.Params.ProtocolVersion = mcp.LATEST_LEGACY_PROTOCOL_VERSION
 	hello.Params.ClientInfo = mcp.Implementation{Name: "demo", Version: "1"}
 	welcome, err := d.client.Initialize(ctx, hello)
@@ -118,6 +120,7 @@ func (d *demo) talk(ctx context.Context) error {
 	words := map[string]any{"skill": skill, "path": allowedScript,
 		"stdin": "The quick brown fox\njumps over the lazy dog.\n"}
 	if err := d.expect(ctx, "run_skill_script", words, false, "exit 0 in "); err != nil {
+		// A machine without a sandbox still shows the other steps.
 		d.problem = err
 	}
 	other := map[string]any{"skill": skill, "path": deniedScript}

@@ -127,6 +127,7 @@ func writeTar(w io.Writer, files []file, at time.Time) error {
 		}
 		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: int64(f.permissions().Perm()),
 			Size: size, ModTime: at, Uid: f.owner, Gid: f.owner}
+		// The sticky bit is not part of Perm, and tar has its own value for it.
 		if f.mode&fs.ModeSticky != 0 {
 			header.Mode |= 0o1000
 		}
@@ -148,6 +149,7 @@ func writeZip(w io.Writer, files []file, at time.Time) error {
 	to := zip.NewWriter(w)
 	for i := range files {
 		f := &files[i]
+		// The format stores a local time too, so the zone of the machine would change the bytes.
 		header := &zip.FileHeader{Name: f.name, Method: zip.Deflate, Modified: at.UTC()}
 		header.SetMode(f.permissions())
 		member, err := to.CreateHeader(header)

@@ -70,6 +70,8 @@ func (r *release) imageOf(p platform) (v1.Image, error) {
 		about string
 	}{
 		{[]file{
+			// A layer without entries for the directories would leave their modes to the tool that unpacks
+			// it.
 			{name: "etc/", mode: 0o755}, {name: "tmp/", mode: fs.ModeSticky | 0o777},
 			{name: "usr/", mode: 0o755}, {name: "usr/bin/", mode: 0o755},
 			{name: "usr/share/", mode: 0o755}, {name: "usr/share/doc/", mode: 0o755},
@@ -78,6 +80,7 @@ func (r *release) imageOf(p platform) (v1.Image, error) {
 			{name: "usr/share/doc/skillsd/THIRD_PARTY_NOTICES", data: r.notices},
 			{name: "srv/", mode: 0o755}, {name: "srv/skills/", mode: 0o755},
 			{name: "var/", mode: 0o755}, {name: "var/lib/", mode: 0o755},
+			// A new volume takes owner and mode from this directory.
 			{name: "var/lib/skillsd/", mode: 0o700, owner: imageUser},
 		}, "directories and licences"},
 		{[]file{
@@ -85,6 +88,7 @@ func (r *release) imageOf(p platform) (v1.Image, error) {
 			{name: "usr/bin/skillsd-sigstore", from: r.built(p, verifier), mode: 0o755},
 		}, "programs"},
 	}
+	// The default of the library is the format of Docker.
 	image := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	image = mutate.ConfigMediaType(image, types.OCIConfigJSON)
 	for _, l := range layers {
@@ -107,6 +111,7 @@ func (r *release) imageOf(p platform) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The returned file belongs to the image.
 	file = file.DeepCopy()
 	file.OS, file.Architecture, file.Created = p.os, p.arch, v1.Time{Time: r.time}
 	file.Config = v1.Config{

@@ -118,7 +118,7 @@ func goLicence(ctx context.Context) ([]byte, error) {
 	dir := strings.TrimSpace(string(root))
 	text, err := os.ReadFile(filepath.Join(dir, "LICENSE"))
 	if errors.Is(err, fs.ErrNotExist) {
-		// Some packages of Go keep it beside the root.
+		// Some packages of Go keep it in the directory above the root.
 		return os.ReadFile(filepath.Join(filepath.Dir(dir), "LICENSE"))
 	}
 	return text, err
@@ -196,8 +196,10 @@ func expression(files []file) string {
 		if strings.Contains(f.name, "/") {
 			continue
 		}
+		// Copies of one licence differ in their line breaks.
 		text := strings.Join(strings.Fields(string(f.data)), " ")
 		for _, l := range licences {
+			// The words of the shorter licence are part of the longer one.
 			isLonger := l.id == "BSD-2-Clause" && slices.Contains(found, "BSD-3-Clause")
 			if isLonger || slices.Contains(found, l.id) {
 				continue

@@ -139,6 +139,7 @@ func open(ctx context.Context, out string) (*release, error) {
 	for _, name := range names {
 		rest := strings.TrimPrefix(filepath.Base(name), project+"-")
 		system, arch, _ := strings.Cut(strings.TrimSuffix(rest, ".exe"), "-")
+		// The pattern also matches skillsd-sigstore-linux-amd64.
 		if filepath.Ext(name) != ".json" && system != "sigstore" {
 			r.platforms = append(r.platforms, platform{system, arch})
 		}
@@ -230,6 +231,7 @@ func (r *release) readTexts(ctx context.Context) (err error) {
 		}
 		r.completions = append(r.completions, file{name: name, data: data})
 	}
+	// The order of the map would change the bytes of the archives.
 	slices.SortFunc(r.completions, func(a, b file) int { return cmp.Compare(a.name, b.name) })
 	return nil
 }

@@ -62,6 +62,7 @@ func (r *release) scoop(digests map[string]string) error {
 		architecture[machines[d.Arch]] = map[string]string{
 			"url": d.URL, "hash": d.SHA256, "extract_dir": d.Dir}
 		again[machines[d.Arch]] = map[string]string{
+			// Scoop puts a later version in place of $version when it updates the manifest by itself.
 			"url":         strings.ReplaceAll(d.URL, r.version, "$version"),
 			"extract_dir": strings.ReplaceAll(d.Dir, r.version, "$version")}
 	}

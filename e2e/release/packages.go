@@ -24,6 +24,7 @@ func (r *release) render(name string, more map[string]any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A misspelt name would otherwise be published as <no value>.
 	parsed, err := template.New(name).Option("missingkey=error").Parse(string(text))
 	if err != nil {
 		return nil, err
@@ -63,6 +64,7 @@ func (r *release) linuxPackages(ctx context.Context, nfpm string, p platform) er
 		}
 		cmd := exec.CommandContext(ctx, nfpm, "package", "--packager", format, "--config", config,
 			"--target", filepath.Join(r.out, name))
+		// nfpm would put the time of the build into the package.
 		cmd.Env = append(os.Environ(), fmt.Sprintf("SOURCE_DATE_EPOCH=%d", r.time.Unix()))
 		if text, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("nfpm: %w: %s", err, text)
@@ -107,6 +109,7 @@ func (r *release) packageContents(dir, format string, p platform) (map[string]an
 		}
 	}
 	for _, page := range r.man {
+		// The policy of Debian requires compressed manual pages (section 12.1).
 		compressed, err := gzipped(page.data)
 		if err != nil {
 			return nil, err

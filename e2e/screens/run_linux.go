@@ -41,6 +41,8 @@ func run(args []string) error {
 		if err := os.MkdirAll(args[2], 0o755); err != nil {
 			return err
 		}
+		// Only root of a user namespace may mount; the pictures show an ordinary user, in a further
+		// namespace.
 		return again("home", args, unix.CLONE_NEWUSER|unix.CLONE_NEWNS,
 			syscall.SysProcIDMap{HostID: os.Getuid(), Size: 1},
 			syscall.SysProcIDMap{HostID: os.Getgid(), Size: 1})
@@ -69,9 +71,11 @@ func again(step string, args []string, namespaces uintptr, user, group syscall.S
 
 // makeHome mounts a home directory over this namespace's /home, with the program and the skills.
 func makeHome(binary, skills string) error {
+	// With shared propagation the mounts below would appear outside of the namespace.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
+	// The program and the skills may lie below /home, which the mount hides.
 	program, err := os.ReadFile(binary)
 	if err != nil {
 		return err
@@ -241,6 +245,7 @@ type answering struct {
 func (a *answering) Write(text []byte) (int, error) {
 	n, err := a.w.Write(text)
 	line, rest, more := strings.Cut(a.answers, "\n")
+	// Each question of skillsd ends with its possible answers in brackets.
 	if err != nil || !more || !bytes.HasSuffix(text, []byte("] ")) {
 		return n, err
 	}
@@ -259,6 +264,7 @@ func onTerminal(w io.Writer, command, answers string, asked func()) error {
 	}
 	defer master.Close()
 	fd := int(master.Fd())
+	// A new terminal is locked, and its other side cannot be opened.
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		return fmt.Errorf("unlock the terminal: %w", err)
 	}
@@ -277,6 +283,7 @@ func onTerminal(w io.Writer, command, answers string, asked func()) error {
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environment(), slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	err = cmd.Start()
+	// With our copy open, reading would not end with the command.
 	slave.Close()
 	if err != nil {
 		return err

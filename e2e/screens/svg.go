@@ -72,8 +72,10 @@ func terminal(sent []byte) ([][]cell, error) {
 				if from == 0 {
 					from = columns // the word is longer than a line
 				}
+				// The limit of capacity keeps an append to this line from writing into the next one.
 				*last() = whole[:from:from]
 				lines, at = append(lines, slices.Clone(whole[from:])), columns-from
+				// The space is where the line was broken.
 				if at == 0 && r == ' ' {
 					break
 				}

@@ -33,7 +33,7 @@ type Rules struct {
 	Layer bool
 
 	// Left is called, in a layer, with each name that is left out instead of refused; nil refuses. The image
-	// of a skill may be a whole system, of which only the files of the skill are used.
+	// of a skill may be a whole system, and only the files of the skill are used then.
 	Left func(name string)
 
 	// System is for a layer of a system that is used as a whole. Its names may have backslashes, colons

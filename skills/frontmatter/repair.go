@@ -236,7 +236,7 @@ func rawText(e faulty, loose bool) (string, bool) {
 	default:
 		loose = true
 	}
-	// Without a letter the value is punctuation, of which no meaning can be guessed.
+	// Without a letter the value is punctuation, and a guess at its meaning could be wrong.
 	if !loose || !strings.ContainsFunc(raw, unicode.IsLetter) {
 		return "", false
 	}

@@ -359,7 +359,7 @@ func dotnetFlags(words []string) (kept []string, problem string) {
 	return nil, problem
 }
 
-// denoFlags keeps the permissions of a `deno run` shebang, all of which the sandbox limits. It drops
+// denoFlags keeps the permissions of a `deno run` shebang, since the sandbox limits them all. It drops
 // --allow-net, since there is no network unless the entry grants one. Values of flags must follow "=", or the
 // next word could be parsed as the script.
 func denoFlags(words []string) (kept []string, problem string) {

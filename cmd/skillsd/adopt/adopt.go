@@ -43,6 +43,7 @@ func Find(dirs []string) (found []Skill, elsewhere []string) {
 	var real []string
 	for _, dir := range dirs {
 		above, err := filepath.EvalSymlinks(filepath.Dir(dir))
+		// The links above the directory are resolved, so that a directory with two paths is found once.
 		info, missing := os.Lstat(dir)
 		if err != nil || missing != nil || !info.IsDir() {
 			continue
@@ -90,7 +91,7 @@ func Count(found []Skill) (n int) {
 	return n
 }
 
-// linksSuffix ends the name of the directory for links, beside the directory for skills.
+// linksSuffix ends the name of the directory for links, which is next to the directory for skills.
 const linksSuffix = "-links"
 
 // IsLink reports whether a link was moved, not a skill.
@@ -136,6 +137,7 @@ func Open(state string) (*Record, error) {
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("%s is not a record of a setup: %w", File(state), err)
 	}
+	// Return renames what the record names. A changed record could otherwise move any directory of the user.
 	base := filepath.Join(state, dirName) + string(filepath.Separator)
 	for _, move := range r.Moves {
 		if !filepath.IsAbs(move.From) || !strings.HasPrefix(filepath.Clean(move.To), base) {
@@ -184,6 +186,7 @@ func (r *Record) Take(found []Skill) (dir string, err error) {
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return "", err
 	}
+	// Each setup gets a directory of its own, so two clients may have skills with one name.
 	for n := 1; ; n++ {
 		dir = filepath.Join(base, strconv.Itoa(n))
 		err := os.Mkdir(dir, 0o700)
@@ -212,6 +215,8 @@ func (r *Record) take(move Move) error {
 	if err := os.MkdirAll(filepath.Dir(move.To), 0o700); err != nil {
 		return err
 	}
+	// The record is written first: after a crash between the two steps it names a move that did not happen,
+	// which Return skips. In the other order a skill would be lost to the user.
 	r.Moves = append(r.Moves, move)
 	if err := r.Save(); err != nil {
 		r.Moves = r.Moves[:len(r.Moves)-1]
@@ -272,6 +277,7 @@ func giveBack(move Move) (moved bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	// A rename would replace an empty directory, or a link, that the user made there meanwhile.
 	if fsys.Exists(move.From) {
 		return false, fmt.Errorf("%s is in the way; the skill stays in %s", move.From, move.To)
 	}

@@ -55,6 +55,7 @@ func (s *Setup) PermitTools(ctx context.Context) (changed bool, err error) {
 	if bytes.Equal(text, f.text) {
 		return false, nil
 	}
+	// Equal bytes are not written, so a repeated setup makes no copy of the file.
 	err = settings.replace(f, text)
 	return err == nil, err
 }
@@ -74,6 +75,7 @@ func (s *Setup) DeniedTools(ctx context.Context) (rules []string, path string) {
 	denied, _, _ := listed(&file, "deny")
 	server := "mcp__" + s.Entry.Name
 	for _, rule := range denied {
+		// A rule for the server alone, or with a wildcard, denies all of its tools.
 		if rule == server || rule == server+"__*" || slices.Contains(s.Entry.permissions(), rule) {
 			rules = append(rules, rule)
 		}
@@ -111,6 +113,7 @@ func (s *Setup) ForbidTools(ctx context.Context) error {
 		return nil
 	}
 	f.kept = fsys.Exists(f.path + backup)
+	// An empty file of the user's own would have a copy, because PermitTools changed it.
 	if left, errLeft := settings.Client.decode(text); !f.kept && errLeft == nil && len(left) == 0 {
 		return os.Remove(f.path) // there was no file before
 	}
@@ -183,6 +186,8 @@ func takePermissions(text []byte, names []string) ([]byte, error) {
 	var patch []any
 	remove := func(path string) { patch = append(patch, map[string]any{"op": "remove", "path": path}) }
 	left := len(there)
+	// The operations of a patch apply one after the other, so removal from the end keeps the earlier indices
+	// valid.
 	for i, name := range slices.Backward(there) {
 		if slices.Contains(names, name) {
 			remove("/permissions/allow/" + strconv.Itoa(i))
@@ -191,6 +196,7 @@ func takePermissions(text []byte, names []string) ([]byte, error) {
 	}
 	if left == 0 && len(there) > 0 {
 		remove("/permissions/allow")
+		// Other rules of the user, such as deny, keep the object.
 		if object, ok := file.Find("/permissions").Value.(*hujson.Object); ok && len(object.Members) == 1 {
 			remove("/permissions")
 		}

@@ -54,6 +54,7 @@ func (e *Entry) leadsToUs(there map[string]any) bool {
 	}
 	command, args := commandOf(there)
 	base := command[strings.LastIndexAny(command, `/\`)+1:]
+	// An entry for npx may start any package, so its arguments decide.
 	isSkillsd := command == e.Command && command != NPX || strings.TrimSuffix(base, ".exe") == "skillsd" ||
 		base == NPX && slices.ContainsFunc(args, isPackage)
 	return isSkillsd && slices.Contains(args, "serve")
@@ -68,6 +69,7 @@ func isPackage(arg string) bool { return arg == "skillsd" || strings.HasPrefix(a
 // ServeArgs returns the arguments that start skillsd after the program, or after the package if npx starts
 // it, and the arguments before them.
 func ServeArgs(args []string) (before, serve []string) {
+	// The package is first, or second after -y. A later word may be an argument of serve with the same name.
 	at := slices.IndexFunc(args[:min(len(args), 2)], isPackage) + 1
 	return args[:at], args[at:]
 }
@@ -214,6 +216,7 @@ func (c *Client) Found(env func(string) (string, bool), look func(program string
 		}
 	}
 	path, err := c.path(env, "")
+	// Without its program such a client cannot be set up, although its file may have stayed.
 	if c.program != "" || err != nil {
 		return false
 	}

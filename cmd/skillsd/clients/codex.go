@@ -50,6 +50,7 @@ func spotDirect(text []byte) (*directSpots, error) {
 	var parser unstable.Parser
 	parser.Reset(text)
 	spots, table := &directSpots{}, ""
+	// The stable interface of the parser gives no positions, and encoding the file again would lose comments.
 	spanOf := func(r unstable.Range) span { return span{int(r.Offset), int(r.Offset + r.Length)} }
 	var see func(node *unstable.Node, path string)
 	see = func(node *unstable.Node, path string) {
@@ -123,12 +124,14 @@ func putDirect(text []byte, e *Entry) ([]byte, error) {
 	case n > 0:
 		changed = slices.Insert(slices.Clone(text), at.elements[n-1].end, []byte(", "+quoted)...)
 	case at.line != nil:
+		// The list is empty, and the last byte of the setting is its bracket.
 		changed = slices.Insert(slices.Clone(text), at.line.end-1, []byte(quoted)...)
 	case at.enabled:
 		changed = slices.Replace(slices.Clone(text), at.mode.start, at.mode.end,
 			[]byte(e.modeTable(string(text[at.mode.start:at.mode.end])))...)
 	case at.header != nil:
 		line := e.directSetting() + "\n"
+		// The header may be the last line of a file without a line end.
 		if text[at.header.end-1] != '\n' {
 			line = "\n" + line
 		}
@@ -136,6 +139,7 @@ func putDirect(text []byte, e *Entry) ([]byte, error) {
 	default:
 		changed = appendTable(text, e.directTable())
 	}
+	// The edit is made on bytes, so a second parser checks that it changed nothing else.
 	return changed, onlyDirect(text, changed, e, true)
 }
 
@@ -157,6 +161,7 @@ func takeDirect(text []byte, e *Entry) ([]byte, error) {
 	}
 	cut, put := span{}, ""
 	switch i := slices.Index(at.names, e.namespace()); {
+	// This is exactly what putDirect wrote in place of the value, so the user's value comes back.
 	case mode == e.modeTable("true"):
 		cut, put = *at.mode, "true"
 	case mode == e.modeTable("false"):
@@ -193,6 +198,7 @@ func onlyDirect(before, after []byte, e *Entry, listed bool) error {
 		if list != nil {
 			mode[codexDirect] = slices.DeleteFunc(list, isOurs)
 		}
+		// A list, table or value that the edit created or emptied must compare equal to a missing one.
 		if list != nil && len(mode[codexDirect].([]any)) == 0 {
 			delete(mode, codexDirect)
 		}

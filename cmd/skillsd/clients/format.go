@@ -30,6 +30,7 @@ type settings struct {
 
 // MarshalJSON returns the settings, including those specific to the client.
 func (s *settings) MarshalJSON() ([]byte, error) {
+	// The type has no methods, so the encoder does not call this one again.
 	type plain settings
 	text, err := jsonOf((*plain)(s))
 	if err != nil || len(s.more) == 0 {
@@ -39,6 +40,7 @@ func (s *settings) MarshalJSON() ([]byte, error) {
 	if err != nil || string(text) == "{}" {
 		return more, err
 	}
+	// The two objects are joined as text, because a map would lose the order of the settings.
 	return slices.Concat(text[:len(text)-1], []byte(","), more[1:]), nil
 }
 
@@ -59,6 +61,7 @@ func (c *Client) settings(e *Entry) *settings {
 	if c.url != "" {
 		s.URL = ""
 		if e.URL != "" {
+			// The map is shared by all entries of the client.
 			s.more = maps.Clone(c.more)
 			if s.more == nil {
 				s.more = map[string]any{}
@@ -257,6 +260,7 @@ func (c *Client) put(text []byte, e *Entry, want map[string]any) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
+	// A patch adds a member without white space, behind the last one.
 	if object, ok := file.Find(servers).Value.(*hujson.Object); ok && want != nil && len(object.Members) > 1 {
 		indent(object.Members[len(object.Members)-2:])
 	}

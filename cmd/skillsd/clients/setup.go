@@ -105,6 +105,7 @@ func (s *Setup) Write(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	// Flags that the user gave an earlier setup, such as --workspace, must not get lost in a later one.
 	if _, old := commandOf(f.entry); len(old) > 0 && s.Keep != nil {
 		s.Entry.Args = s.Keep(old)
 	}
@@ -128,6 +129,7 @@ func (s *Setup) Write(ctx context.Context) error {
 		return nil
 	}
 	if !added() {
+		// Flags that this setup drops are visible only in the two lines printed here.
 		if command, args := commandOf(f.entry); command != "" {
 			fmt.Fprintf(s.Err, "this replaces the entry: %s\n",
 				report.ShellLine(append([]string{command}, args...)...))
@@ -148,6 +150,7 @@ func (s *Setup) Write(ctx context.Context) error {
 		}
 	}
 	if s.Entry.Approve {
+		// The approval is a table below the entry, so the entry has to exist first.
 		if err := s.approve(f); err != nil {
 			return err
 		}
@@ -179,6 +182,7 @@ func (s *Setup) add(ctx context.Context, f *file, want map[string]any) error {
 		}
 		return s.replace(f, text)
 	}
+	// The command replaces the whole entry.
 	if dropped := others(f.entry); len(dropped) > 0 {
 		return s.paste(f, fmt.Errorf("%s also has %s, which `%s mcp add` would drop",
 			s.key(), strings.Join(dropped, ", "), s.Client.program))
@@ -195,6 +199,7 @@ func (s *Setup) add(ctx context.Context, f *file, want map[string]any) error {
 func (c *Client) Commands(env func(string) (string, bool)) map[string][]string {
 	lines := map[string][]string{}
 	path, err := c.path(env, "")
+	// A client with a form has a file in YAML, which is not parsed here.
 	if err != nil || c.form != nil {
 		return nil
 	}
@@ -209,6 +214,7 @@ func (c *Client) Commands(env func(string) (string, bool)) map[string][]string {
 	servers, _ := file[c.servers].(map[string]any)
 	for name, value := range servers {
 		there, _ := value.(map[string]any)
+		// An empty entry matches skillsd by its program or package only, and no URL.
 		if command, args := commandOf(there); command != "" && (&Entry{}).leadsToUs(there) {
 			lines[name] = append([]string{command}, args...)
 		}
@@ -355,6 +361,7 @@ func (s *Setup) leave(f *file, text []byte) error {
 		old, errOld := s.Client.decode(copied)
 		created = errOld == nil && s.onlyOurs(old)
 	}
+	// The text is compared, not the decoded file, because a file with a comment is not empty.
 	squeezed := strings.Join(strings.Fields(string(text)), "")
 	if squeezed == "{}" && created && fsys.Exists(f.path) {
 		if err := os.Remove(f.path); err != nil {
@@ -382,6 +389,7 @@ func (s *Setup) withoutServers(f *file, text []byte) []byte {
 	_, had := old[s.Client.servers]
 	had = had && !s.onlyOurs(old)
 	switch {
+	// The file of the user had such a table, or the copy cannot be read.
 	case err == nil && (errOld != nil || had):
 		return text
 	case err != nil && (!errors.Is(err, fs.ErrNotExist) || len(now) > 1):
@@ -440,16 +448,19 @@ func (s *Setup) open(ctx context.Context, write bool) (*file, func(), error) {
 	f := &file{path: path, mode: 0o600}
 	dir := filepath.Dir(path)
 	if s.Project != "" {
+		// The file of a project is in its repository, and others read it.
 		f.mode = 0o644
 	} else if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		// The lock file would be in the missing directory, so nothing is locked.
 		if _, err := exec.LookPath(s.Client.program); !write || err != nil && s.Client.program != "" {
 			return f, func() {}, nil
 		}
+		// Clients also keep their tokens in this directory.
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, nil, fmt.Errorf("make the directory of the client's file: %w", err)
 		}
 	}
+	// Two setups at once would each write the file that they read, and one entry would be lost.
 	unlock, err := s.Lock(ctx, path)
 	if err != nil {
 		return nil, nil, err
@@ -485,6 +496,8 @@ func (s *Setup) read(f *file) error {
 		if s.Project != "" {
 			return s.unreadable(f, errors.New("a link, which is not followed in a project"))
 		}
+		// A write to the link would replace it by a file, and a repository of dotfiles would no longer have
+		// it.
 		f.path, err = filepath.EvalSymlinks(f.path)
 	}
 	if err != nil {

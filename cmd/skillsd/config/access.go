@@ -46,6 +46,8 @@ func (o *AccessOptions) Access(p *Process) (install.Access, error) {
 	access := install.Access{Insecure: o.Insecure, Credentials: o.Credentials, Tokens: map[string]string{}}
 	add := func(flag, given string, value func(name string) (string, error)) error {
 		host, name, ok := strings.Cut(given, "=")
+		// A URL in place of the host would be a name that matches no source, and its token would never be
+		// used.
 		if !ok || host == "" || name == "" || strings.ContainsAny(host, "/@") {
 			return exit.Flag(flag, fmt.Errorf("%q is not HOST=NAME, such as git.example.com=%s", given,
 				map[string]string{"token-env": "GIT_TOKEN", "token-file": "token.txt"}[flag]))
@@ -57,6 +59,7 @@ func (o *AccessOptions) Access(p *Process) (install.Access, error) {
 		if err != nil {
 			return err
 		}
+		// Names of hosts have no case (RFC 4343).
 		access.Tokens[strings.ToLower(host)] = token
 		return nil
 	}

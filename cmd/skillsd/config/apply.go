@@ -259,6 +259,7 @@ func (o *Option) texts() []string {
 // deref returns the value of an option. A list of texts is never nil.
 func deref(pointer any) any {
 	value := reflect.ValueOf(pointer).Elem()
+	// A nil list would be null in JSON.
 	if texts := reflect.TypeFor[[]string](); value.CanConvert(texts) {
 		return append([]string{}, value.Convert(texts).Interface().([]string)...)
 	}

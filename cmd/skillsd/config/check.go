@@ -37,6 +37,7 @@ func (d *decoder) check(o *Options) {
 		if err := policy.CheckVariable(name); err != nil {
 			d.refuse(key, "%s", err)
 		}
+		// With two sources it would be a guess which of them has the secret.
 		if (secret.Env == "") == (secret.File == "") {
 			d.refuse(key, "needs either env, a variable of the server, or file")
 		}
@@ -100,6 +101,7 @@ func (d *decoder) checkAllow(o *Options) {
 	first := map[string]policy.Entry{}
 	for i := range o.Allow {
 		key := fmt.Sprintf("allow[%d]", i)
+		// Each entry is checked by itself, so that the message has the line of the wrong one.
 		entry, err := alone(o.Allow[i])
 		if err != nil {
 			d.refuse(key, "%s", entryReason(err))
@@ -108,6 +110,8 @@ func (d *decoder) checkAllow(o *Options) {
 		for _, name := range entry.Secrets {
 			if _, ok := o.Secrets[name]; !ok {
 				names := slices.Collect(maps.Keys(o.Secrets))
+				// Without a similar name the text may be a secret in place of its name, which shown leaves
+				// out.
 				hint := DidYouMean(name, names)
 				if hint == "" {
 					name = strings.Trim(shown(name), `"`)
@@ -153,6 +157,7 @@ func (k *AllowKey) Entry() (policy.Entry, error) {
 	entry.Execution, entry.SearchPath = cmp.Or(k.Execution, entry.Execution), k.Path
 	if entry.PinScript && k.Pin == "tree" {
 		return entry, &policy.EntryError{Spec: k.Script,
+			// The two forms contradict each other, and the weaker one must not win silently.
 			Reason: "pin is tree, but the script has pin=script"}
 	}
 	entry.PinScript = entry.PinScript || k.Pin == "script"

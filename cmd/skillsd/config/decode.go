@@ -47,6 +47,7 @@ type Error struct {
 func (e *Error) Error() string {
 	lines := make([]string, 0, maxProblems+1)
 	for i, p := range e.Problems {
+		// One wrong indentation can make every following line a problem.
 		if i == maxProblems {
 			lines = append(lines, fmt.Sprintf("%s: and %d more", e.File, len(e.Problems)-i))
 			break
@@ -83,6 +84,7 @@ func decode(
 	if d.readable(root, "") {
 		d.object(root, "", o.Table())
 	}
+	// The rules would report the missing values of keys that could not be read.
 	if len(d.problems) == 0 {
 		d.check(&o)
 	}
@@ -158,8 +160,10 @@ func (d *decoder) entries(n *yaml.Node, key string, each func(name string, at, v
 			d.fail(at, key, "anchors and aliases are not supported; write the key out")
 		case at.ShortTag() == "!!merge":
 			d.fail(at, key, "merge keys are not supported; write the keys out")
+		// A key such as 1 or true is a number or a boolean, which programs write as text in different ways.
 		case at.Kind != yaml.ScalarNode || at.ShortTag() != "!!str":
 			d.fail(at, key, "a key is not a string; put it in quotes")
+		// Readers of YAML differ in which of two values they take, and a reviewer could see the other one.
 		case duplicate:
 			d.fail(at, joinKey(key, at.Value), "duplicate key, first in line %d", line)
 		default:
@@ -248,6 +252,7 @@ func (d *decoder) value(n *yaml.Node, key string, option *Option) {
 		d.named(n, key, option.Names, func(name, key string, value *yaml.Node) {
 			*p = append(*p, name+"="+d.text(value, key, option))
 		})
+		// The order of keys in a mapping has no meaning, so the list must not depend on it.
 		slices.Sort(*p)
 	case *map[string]string:
 		*p = map[string]string{}
@@ -290,6 +295,7 @@ func (d *decoder) named(n *yaml.Node, key string, known []string,
 		switch {
 		case known != nil && !slices.Contains(known, name):
 			d.unknown(at, key, name, known)
+		// Names get into messages and records, so control characters and spaces are refused.
 		case !configName().MatchString(name):
 			d.fail(at, key, "%s is not a name", shown(name))
 		case d.readable(value, joinKey(key, name)):
@@ -379,6 +385,7 @@ func (d *decoder) text(n *yaml.Node, key string, option *Option) string {
 	case n.Value == "":
 		d.fail(n, key, "is empty; give a value or remove the key")
 		return ""
+	// The kernel would end a path or an argument at the NUL.
 	case strings.ContainsRune(n.Value, 0):
 		d.fail(n, key, "contains a NUL character; remove it")
 		return ""

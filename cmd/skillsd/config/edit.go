@@ -41,6 +41,7 @@ func (p *Process) EditAllow(ctx context.Context,
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", err
 	}
+	// Two commands at once would each write the file that they read, and one change would be lost.
 	unlock, err := LockEdit(ctx, path)
 	if err != nil {
 		return "", err
@@ -55,12 +56,14 @@ func (p *Process) EditAllow(ctx context.Context,
 		return "", err
 	}
 	home, _ := p.Env("HOME")
+	// The whole file is encoded again, and a fault of the encoder must not change another rule.
 	if err := onlyAllow(text, edited, pathOf(filepath.Dir(path), home), offers); err != nil {
 		return "", exit.Errorf(exit.Failure, "write the entry by hand, see `skillsd config schema`",
 			"configuration %s: %w", path, err)
 	}
 	mode := fs.FileMode(0o600)
 	if info, err := os.Stat(path); err == nil {
+		// The rename replaces the file, and a stricter or wider mode that the user chose would be lost.
 		mode = info.Mode().Perm()
 	}
 	return path, fsys.WriteFile(path, edited, mode)
@@ -196,6 +199,7 @@ func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
 		if !allows(other, allowed.Skill, allowed.Path) {
 			return false
 		}
+		// A second entry for the script could allow an earlier digest of it.
 		again := entry != nil
 		if !again {
 			entry = other
@@ -234,6 +238,7 @@ func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
 		set("execution", allowed.Execution)
 	}
 	if allowed.Ask != "" {
+		// An entry with both keys is refused if they differ.
 		if old := valueAt(entry, "approve"); old > 0 {
 			entry.Content = slices.Delete(entry.Content, old-1, old+1)
 		}
@@ -325,6 +330,7 @@ func (e *AllowEdit) UseEnvironment(skill, path, name string) error {
 			}
 			if entry.Kind == yaml.ScalarNode {
 				script := *entry
+				// The comments move to the mapping; otherwise they would be written twice.
 				script.HeadComment, script.FootComment = "", ""
 				*entry = yaml.Node{Kind: yaml.MappingNode, HeadComment: entry.HeadComment,
 					FootComment: entry.FootComment, Content: []*yaml.Node{scalar("script"), &script}}

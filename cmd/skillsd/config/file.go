@@ -45,6 +45,8 @@ func (p *Process) Load(stderr io.Writer) error {
 	}
 	text, err := readConfig(file)
 	switch {
+	// The default file may be missing. A file that the user names must not be: its rules would be ignored
+	// silently.
 	case errors.Is(err, fs.ErrNotExist) && !explicit, file == "":
 		file = ""
 	case err != nil:
@@ -87,6 +89,7 @@ func (p *Process) warnOfVariables(stderr io.Writer) {
 				known = append(known, strings.TrimPrefix(option.Env(), envPrefix))
 			}
 		}
+		// The value is not printed, because it may be a secret.
 		if near := Nearest(rest, known); near != "" && !slices.Contains(known, rest) {
 			fmt.Fprintf(stderr, "skillsd: warning: %s has no effect; did you mean %s?\n",
 				report.Printable(name), envPrefix+near)
@@ -233,9 +236,9 @@ func readConfig(path string) ([]byte, error) {
 		Hint: cmp.Or(hint, "give --config a regular file of at most 1MiB that can be read")}
 }
 
-// readOwn reads a file of at most most bytes, which only its owner may be able to write. hint tells how to
-// fix the permissions. The check is made on the open file, so the file cannot be replaced between check and
-// read.
+// readOwn reads a file of at most most bytes, which only its owner may be able to write. hint is the advice
+// how to fix the permissions. The check is made on the open file, so the file cannot be replaced between
+// check and read.
 func readOwn(path string, most int64) (text []byte, hint string, err error) {
 	text, err = fsys.ReadFile(path, most, func(info fs.FileInfo) (err error) {
 		hint, err = CheckOwner(path, info)
@@ -272,6 +275,7 @@ func (p *Process) Secret(name string) (string, error) {
 		}
 		return "", fmt.Errorf("the variable %s is not set", source.Env)
 	}
+	// Another user with write access to the file could choose what a script sends as its credentials.
 	text, _, err := readOwn(source.File, maxSecret)
 	if err != nil {
 		return "", err

@@ -114,6 +114,7 @@ func setScalar(value any, text string) (err error) {
 // ParseAge parses a duration, or a number of days such as 30d.
 func ParseAge(s string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
+		// 16 bits of days fit into a Duration, which holds 292 years.
 		n, err := strconv.ParseUint(days, 10, 16)
 		return time.Duration(n) * 24 * time.Hour, err
 	}
@@ -198,6 +199,7 @@ func parseSize(text string) (Size, error) {
 		}
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
+	// The bound is compared before the multiplication, which could overflow.
 	if err != nil || n < 1 || n > (1<<50)/unit || strings.HasPrefix(digits, "+") {
 		return 0, fmt.Errorf("%s is not a size such as 512MiB, 64KiB, 1GiB or a number of bytes", shown(text))
 	}

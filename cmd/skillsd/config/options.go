@@ -443,8 +443,10 @@ func (o *Options) WorkspaceOwner() (owner sandbox.Owner, err error) {
 	switch u, err := o.UIDs(); {
 	case uid == 0:
 		return refuse("is root; scripts never run with the rights of root")
+	// For chown and setresuid, -1 means that the ID stays.
 	case uid == 1<<32-1 || gid == 1<<32-1:
 		return refuse("is not a user")
+	// A run with this user would have the rights of the owner.
 	case err == nil && uint64(u.First) <= uid && uid <= uint64(u.Last):
 		return refuse(fmt.Sprintf("is one of the user IDs %v reserved for runs", u))
 	}

@@ -46,6 +46,7 @@ func (p *Process) StateDir() (string, error) {
 	if p.State != "" {
 		return filepath.Abs(p.State)
 	}
+	// The XDG Base Directory Specification requires that a relative path is ignored.
 	if dir, ok := p.Env("XDG_STATE_HOME"); ok && filepath.IsAbs(dir) {
 		return filepath.Join(dir, "skillsd"), nil
 	}
@@ -176,6 +177,8 @@ func (p *Process) Interpreters(private ...string) *detect.Finder {
 // them.
 func (p *Process) Writable() []detect.Writable {
 	text := p.Cfg.Keys.Workspace
+	// Commands without the flag --workspace do not read the variable otherwise, but also search for
+	// interpreters.
 	if set, _ := p.Env(EnvOf("workspace")); set != "" {
 		text = set
 	}
@@ -223,6 +226,7 @@ func (p *Process) WithoutSecrets(text string) string {
 	secrets := map[string]string{}
 	add := func(name, value string) {
 		value = strings.TrimSpace(value)
+		// The redactor refuses the whole set if one value has another length.
 		if len(value) >= redact.MinBytes && len(value) <= redact.MaxBytes {
 			secrets[name] = value
 		}
@@ -246,6 +250,7 @@ func (p *Process) WithoutSecrets(text string) string {
 	}
 	redactor, err := redact.New(secrets)
 	if err != nil {
+		// A text that cannot be redacted is not shown.
 		return "its configuration is not valid"
 	}
 	return redactor.Text(text)

@@ -35,8 +35,7 @@ type RootOptions struct {
 // Register adds the flags to a command.
 func (o *RootOptions) Register(flags *pflag.FlagSet) { register(flags, o.table()) }
 
-// Resolve returns the roots: first those of Given, then the directories of installed skills, each with its
-// tier.
+// Resolve returns the roots in Given, followed by the directories of installed skills, with their tiers.
 func (o *RootOptions) Resolve(p *Process) ([]skills.Root, error) {
 	roots, err := o.Awaiting(p)
 	return slices.DeleteFunc(roots, isAwaited), err
@@ -108,6 +107,7 @@ func (o *RootOptions) clientOwn(p *Process) (func(skills.Root) bool, error) {
 			return nil, err
 		}
 		for _, dir := range client.OwnSkills(p.Env, cwd) {
+			// Links are resolved, because a root that is a link to such a directory would be served twice.
 			own = append(own, Resolved(dir))
 		}
 	}

@@ -38,6 +38,7 @@ func (o *RootOptions) Cache(p *Process, roots []skills.Root) *skills.Cache {
 		if root.Awaited {
 			continue // commands that read skills once do not have these flags
 		}
+		// A NUL cannot be part of a path, so two lists of roots have the same hash only if they are equal.
 		fmt.Fprintf(sum, "%s\x00", root.Dir)
 	}
 	cache := skills.NewCache(filepath.Join(state, "scans", fmt.Sprintf("%x", sum.Sum(nil)[:8])))
@@ -128,12 +129,14 @@ func (c *LastCatalogue) Save(snapshot *skills.Snapshot) error {
 	if err != nil || len(data) > maxCatalogue {
 		return err
 	}
+	// A server saves after each scan, and most scans find nothing new.
 	if was, err := fsys.ReadFile(c.file, maxCatalogue, fsys.Exposed); err == nil && bytes.Equal(was, data) {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(c.file), 0o700); err != nil {
 		return err
 	}
+	// A crash loses at most this cache, which is not worth a sync of the disk at each scan.
 	if err := fsys.WriteUnsynced(c.file, data, 0o600); err != nil {
 		return err
 	}

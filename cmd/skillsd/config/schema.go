@@ -22,6 +22,7 @@ func Schema() *jsonschema.Schema {
 func objectSchema(key string, table []Option) *jsonschema.Schema {
 	s := &jsonschema.Schema{
 		Type: "object", Description: groupHelp[key], Properties: map[string]*jsonschema.Schema{},
+		// The file is refused with an unknown key, so an editor should mark one.
 		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}},
 	}
 	var below map[string][]Option

@@ -88,6 +88,7 @@ func PrintRows(w io.Writer, file string, rows []Row) error {
 	for _, row := range rows {
 		source := row.Source
 		if Kind(row.Origin) == FromFile {
+			// The first row has the whole path of the file.
 			source = filepath.Base(source)
 		}
 		lines, err := valueLines(row.Value)
@@ -132,6 +133,7 @@ func valueLines(value any) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	// JSON is read as the flow style of YAML, in quotes and on one line.
 	asByHand(&node)
 	var b strings.Builder
 	encoder := yaml.NewEncoder(&b)

@@ -35,6 +35,7 @@ func (o *SkillOptions) Apply(to *skills.ScanOptions, p *Process) error {
 	default:
 		return exit.Usagef("use lenient or strict", "--validation: unknown value %q", o.Validation)
 	}
+	// An empty name usually comes from an unset variable of a shell, and would disable nothing.
 	if slices.Contains(slices.Concat(o.Disabled, o.Pinned, o.NameOnly), "") {
 		return exit.Usagef("give the path or the name of a skill",
 			"--disable-skill, --pin-skill or --name-only: the name is empty")

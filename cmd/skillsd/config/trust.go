@@ -28,6 +28,7 @@ func (p *Process) Trust() (policy.Trust, error) {
 	trust := policy.Trust{Required: p.Cfg.Keys.Required}
 	for _, name := range slices.Sorted(maps.Keys(p.Cfg.Keys.Signers)) {
 		key := p.Cfg.Keys.Signers[name]
+		// A signature proves who made a skill, not that it is to be trusted more than others.
 		tier, err := skills.ParseTier(cmp.Or(key.Tier, skills.LeastTrusted().String()))
 		by := signed.Signer("")
 		switch {
@@ -106,6 +107,7 @@ func (p *Process) VerifierProgram() (string, error) {
 	if hint, err := CheckOwner(program, info); err != nil {
 		return "", &signed.VerifierError{Reason: fmt.Sprintf("%s: %v: %s", program, err, hint)}
 	}
+	// The check above covers the file only; a user who can write to a directory of its path can replace it.
 	who, err := owners.New().Path(program)
 	if err == nil && len(who) > 0 {
 		err = fmt.Errorf("%s can replace it", strings.Join(who, " and "))
@@ -117,8 +119,8 @@ func (p *Process) VerifierProgram() (string, error) {
 	return program, nil
 }
 
-// findVerifier returns the absolute path of the program that is configured, or else of the one beside this
-// program, or else of the one in PATH.
+// findVerifier returns the absolute path of the program that is configured, or else of the one in the
+// directory of this program, or else of the one in PATH.
 func findVerifier(configured string) (program string, info fs.FileInfo, err error) {
 	program = configured
 	if program == "" {

@@ -55,6 +55,7 @@ var yamlAdvice = [][2]string{
 
 // yamlProblem converts an error of the parser, which has only a text.
 func yamlProblem(err error, source []byte) *Problem {
+	// The parser reports such a byte without a line.
 	bad := bytes.IndexFunc(source, func(r rune) bool {
 		return r == utf8.RuneError || r == 0xfffe || r == 0xffff ||
 			unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
@@ -71,6 +72,7 @@ func yamlProblem(err error, source []byte) *Problem {
 	at := Position{Line: min(line, 1+bytes.Count(bytes.TrimRight(source, "\r\n"), []byte("\n")))}
 	if name, ok := strings.CutPrefix(fault, "unknown anchor '"); ok {
 		name, _, _ = strings.Cut(name, "'")
+		// This error of the parser has no line.
 		at = PositionOf(source, max(0, bytes.Index(source, []byte("*"+name))))
 	}
 	if tab := tabNear(source, line); tab.Line > 0 && strings.Contains(fault, "cannot start any token") {

@@ -32,6 +32,7 @@ func (o *Doctor) checkClients(ctx context.Context) (checks []Check) {
 		}
 		slices.Sort(names)
 		for _, name := range names {
+			// The client starts a server with flags of its own, in addition to the configuration.
 			served := o.Serve.Roots
 			served.Specs = append(clients.FlagValues(started[name], "skills-root"), served.Specs...)
 			served.Client = strings.Join(clients.FlagValues(started[name], "client"), "")

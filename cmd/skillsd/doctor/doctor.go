@@ -111,6 +111,7 @@ func (o *Doctor) Checks(ctx context.Context) ([]Check, error) {
 	} else {
 		refused = o.checkPlan(ctx, snapshot)
 	}
+	// After an interrupt the checks would report canceled operations as faults of the machine.
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -125,6 +126,7 @@ func (o *Doctor) Checks(ctx context.Context) ([]Check, error) {
 // checkPlan returns the problems of the plan that serve would run. It writes nothing, and releases addresses
 // immediately after listening on them.
 func (o *Doctor) checkPlan(ctx context.Context, snapshot *skills.Snapshot) []Check {
+	// The plan is the one that serve would run, so that both find the same problems.
 	plan, discard := o.Serve.Plan(), slog.New(slog.DiscardHandler)
 	defer plan.Close(ctx, discard)
 	if _, err := serve.NewLogger(io.Discard, o.Serve.LogLevel, o.Serve.LogFormat, true); err != nil {
@@ -138,6 +140,7 @@ func (o *Doctor) checkPlan(ctx context.Context, snapshot *skills.Snapshot) []Che
 			checks = append(checks, o.serveCheck(problem, &o.Serve.Process.Cfg))
 		}
 	}
+	// An invalid plan may lack the address or the key of the cluster.
 	if o.Serve.Cluster.Enabled() && plan.Err() == nil {
 		checks = append(checks, checkCluster(ctx, plan, snapshot)...)
 	}
@@ -193,6 +196,7 @@ func writable(find func() (string, error)) (string, error) {
 		return "", err
 	}
 	for dir := path; ; dir = filepath.Dir(dir) {
+		// Mode bits do not show read-only mounts, quotas and access control lists, so a file is really made.
 		file, err := os.CreateTemp(dir, ".doctor-*")
 		if errors.Is(err, fs.ErrNotExist) && filepath.Dir(dir) != dir {
 			continue

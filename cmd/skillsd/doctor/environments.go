@@ -41,6 +41,7 @@ func (o *Doctor) checkEnvironments(ctx context.Context) (checks []Check) {
 		switch {
 		case r.State == environments.Made:
 			checks = append(checks, ok(area, fact))
+		// No script is affected, so this is not a failure.
 		case len(r.UsedBy) == 0:
 			checks = append(checks, warn(area, fact, "run: skillsd env sync"))
 		default:

@@ -62,6 +62,7 @@ func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skill
 		for _, script := range row.Scripts {
 			o.needed[script.Runtime] = true
 		}
+		// Code outside scripts/ runs only if an entry allows it; other code needs no interpreter here.
 		for _, script := range row.Code {
 			if script.Allowed {
 				o.needed[script.Runtime] = true
@@ -108,6 +109,7 @@ func checkRoots(snapshot *skills.Snapshot, conventional bool) []Check {
 	for i := range snapshot.Roots {
 		root := &snapshot.Roots[i]
 		failure, failed := unreadable[root.Dir]
+		// An archive is a file, and its root has a file system of its own.
 		if root.FS == nil && !config.IsDir(root.Dir) {
 			checks = append(checks, warn("roots", root.Dir+" is missing or not a directory",
 				"make it, or leave it out: "+report.ShellLine("mkdir", "-p", root.Dir)))
@@ -124,6 +126,7 @@ func checkRoots(snapshot *skills.Snapshot, conventional bool) []Check {
 		c := ok("roots", fact)
 		c.skills = served[root] + withheld[root]
 		others := look.Root(root, all, true)
+		// Skills of the least trusted tier are not trusted anyway, so a warning is not needed.
 		if others != "" && root.Tier == skills.LeastTrusted() {
 			c.Fact += "; others can change them: " + others
 		}
@@ -137,6 +140,7 @@ func checkRoots(snapshot *skills.Snapshot, conventional bool) []Check {
 	}
 	for _, d := range snapshot.Diagnostics {
 		isRoot := func(root skills.Root) bool { return root.Dir == d.Path }
+		// The loop above reported the unreadable roots.
 		if d.Code != skills.CodeUnreadableRoot || !slices.ContainsFunc(snapshot.Roots, isRoot) {
 			checks = append(checks, diagnosticChecks(report.Diagnostics([]skills.Diagnostic{d}))...)
 		}
@@ -346,6 +350,7 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 					"configuration"))
 		case found == nil:
 			c := warn("interpreter", name+": not found", "install "+name+", which a skill here needs")
+			// A missing interpreter is a fault only if a script here would use it.
 			if !o.needed[name] {
 				c = ok("interpreter", name+": not found, and no skill here needs it")
 				c.detail = true

@@ -23,6 +23,7 @@ func checkWorkspace(plan *serve.Plan) []Check {
 		return nil
 	}
 	st, known := info.Sys().(*syscall.Stat_t)
+	// Without root, scripts have the rights of the server's own user, who chose the workspace.
 	if os.Geteuid() != 0 || !known {
 		return nil
 	}
@@ -30,6 +31,7 @@ func checkWorkspace(plan *serve.Plan) []Check {
 	const read, write = 0o5, 0o2
 	may := st.Mode
 	switch {
+	// As in the kernel, the bits of the owner apply alone, even if the group's would permit more.
 	case st.Uid == uint32(uid):
 		may >>= 6
 	case st.Gid == uint32(gid):

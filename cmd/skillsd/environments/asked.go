@@ -109,6 +109,7 @@ func (c *Command) AskedBy(ctx context.Context, asked *config.EnvironmentKey, sk 
 // requirementLines returns the requirements in a file. It drops hashes, because the lock has the digests of
 // the resolved packages; it rejects options and references to other files.
 func requirementLines(text string) (lines []string, err error) {
+	// pip-compile writes each hash on a line of its own, joined by a backslash.
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\\\n", " ")
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -118,6 +119,7 @@ func requirementLines(text string) (lines []string, err error) {
 		line, _, _ = strings.Cut(line, " #")
 		line, _, _ = strings.Cut(line, " --hash=")
 		line = strings.TrimSpace(line)
+		// An option such as --index-url would select another index than the one of the configuration.
 		if line[0] == '-' {
 			return nil, errors.New("options and other files are not read: " + line[:min(len(line), 80)])
 		}

@@ -50,6 +50,7 @@ func (c *Command) lockStore(ctx context.Context, store *environment.Store) error
 		return err
 	}
 	if path != "" {
+		// The garbage collection of another configuration with this store then keeps what this lock needs.
 		err = store.Refer(path)
 	}
 	return err
@@ -83,6 +84,7 @@ func (c *Command) collect(ctx context.Context, store *environment.Store) {
 	const stay = "skillsd: note: earlier files stay: %v"
 	locks, err := c.locks(store)
 	if err != nil {
+		// A lock that cannot be read may need any tree, so nothing is removed.
 		c.Notef(stay, err)
 		return
 	}

@@ -53,6 +53,7 @@ func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
 		return nil, nil, err
 	}
 	runner, err := sandboxOf(ctx, c.Process, c.Sandbox)
+	// A wrong range of users in the configuration has its own hint.
 	if _, chosen := errors.AsType[*exit.Error](err); err != nil && !chosen {
 		err = exit.Errorf(exit.Failure, "see `skillsd doctor`",
 			"packages are resolved in a sandbox, and there is none: %w", err)
@@ -62,6 +63,7 @@ func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
 	}
 	index := c.Process.Cfg.Keys.Index
 	authorities, _ := c.Process.Env("SSL_CERT_FILE")
+	// Another command would otherwise remove an unfinished tree as one that no lock names.
 	if err := c.lockStore(ctx, store); err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
@@ -151,9 +153,11 @@ func (c *Command) AddMissing(ctx context.Context, found *Imports) error {
 	if err != nil {
 		return err
 	}
+	// The user has seen these packages in the question about the script.
 	c.agreed = true
 	err = c.Add(ctx, found.Environment, add, []policy.Entry{entry})
 	if failed, ok := errors.AsType[*exit.Error](err); ok && failed.Hint != "" {
+		// The script is allowed by now, so the user has to repeat only this part.
 		failed.Hint += "; then " + found.Hint()
 	}
 	return err
@@ -179,6 +183,7 @@ func (c *Command) Add(ctx context.Context, name string, add config.EnvironmentKe
 		key.Root = cmp.Or(add.Root, key.Root)
 	}
 	key.Base = cmp.Or(add.Base, key.Base)
+	// The packages are resolved with the interpreter of the root file system.
 	if key.Base != "" &&
 		c.Process.Cfg.Keys.Environments[key.Base].Root == "" {
 		return exit.Usagef("make it first: skillsd env add "+report.ShellLine(key.Base)+" --root DIR",
@@ -245,6 +250,7 @@ func pythonName(requirement string) string {
 }
 
 func nodeName(spec string) string {
+	// The first character may be the @ of a scope.
 	if at := strings.LastIndexByte(spec, '@'); at > 0 {
 		return spec[:at]
 	}
@@ -259,6 +265,8 @@ func (c *Command) make(
 	if err != nil {
 		return err
 	}
+	// The download and the question to the user come before the lock of the configuration, which other
+	// commands wait for.
 	locked, err := c.makeLocked(ctx, maker, name, key, lock)
 	if err != nil {
 		return fault(err)
@@ -270,6 +278,8 @@ func (c *Command) make(
 		if err != nil {
 			return err
 		}
+		// The lock and the configuration change under one file lock, so no other command can write between
+		// the two.
 		before = lock.Environments[name]
 		lock.Environments[name] = locked
 		if err := edit.SetEnvironment(name, key); err != nil {
@@ -285,6 +295,7 @@ func (c *Command) make(
 	if err != nil {
 		return err
 	}
+	// Only a replaced tree can be garbage now.
 	if before != nil && before.Digest != locked.Digest {
 		c.collect(ctx, maker.Store)
 	}
@@ -318,6 +329,7 @@ func (c *Command) printChange(before, after *environment.Locked) error {
 		by := cmp.Or(strings.Join(p.By, ", "), "asked for")
 		shown := p.Name
 		const modules = "node_modules/"
+		// npm installs an alias such as x@npm:y in the directory x.
 		if at := strings.LastIndex(p.Path, modules); at >= 0 && p.Path[at+len(modules):] != p.Name {
 			shown += " as " + p.Path[at+len(modules):] // name by which scripts import it
 		}
@@ -413,6 +425,8 @@ func answers(lock *environment.Lock, locked *environment.Locked, key config.Envi
 	if locked.Base != nil {
 		on = locked.Base.Name
 	}
+	// A root file system that was made again has another digest, and packages made for the earlier one do not
+	// match.
 	_, err := lock.RootOf(locked)
 	return err == nil && root == key.Root && on == key.Base &&
 		slices.Equal(merged(nil, key.Python, pythonName), python) &&
@@ -456,8 +470,10 @@ func (c *Command) rows(ctx context.Context, names []string, full bool) ([]Row, e
 			if err == nil && full {
 				err = tree.Rehash(ctx)
 			}
+			// A changed tree is a finding of this one row; the other rows are printed too.
 			_, changed := errors.AsType[*environment.ChangedError](err)
 			switch {
+			// Another machine made the lock, and `env sync` makes the trees here.
 			case errors.Is(err, environment.ErrNotMade):
 				state, err = "not made", nil
 			case changed:
@@ -480,6 +496,7 @@ func (c *Command) tree(
 		return nil, err
 	}
 	if in == nil {
+		// The variant of a tree without Python has no interpreter in its name.
 		in = &sandbox.Interpreter{}
 	}
 	return store.Tree(ctx, locked.Digest, locked.Variant(in.Path, in.Version, in.Digest))
@@ -672,6 +689,7 @@ func (c *Command) Remove(ctx context.Context, name string) error {
 	if _, err := c.named(name); err != nil {
 		return err
 	}
+	// The packages of that environment could not be given to a run without this root file system.
 	for other, key := range c.Process.Cfg.Keys.Environments {
 		if key.Base == name {
 			return exit.Errorf(exit.Failure, "skillsd env remove "+other,
@@ -682,6 +700,7 @@ func (c *Command) Remove(ctx context.Context, name string) error {
 		return exit.Errorf(exit.Failure, "take environment: "+name+" out of these entries first",
 			"environment %s is used by %s", name, strings.Join(used, ", "))
 	}
+	// The question comes before the lock, so other commands do not wait for the user.
 	if err := c.Confirm(ctx, "Remove environment "+name+"?"); err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ var suffixesOf = map[script.Runtime][]string{
 	script.Python3: {".py"},
 }
 
-// texts are the texts of a skill that tell what a script imports.
+// texts are the texts of a skill from which the imports of a script are determined.
 type texts struct {
 	named   imports.Texts     // in which packages may be named
 	sources map[string][]byte // the script, and the modules that it can import; empty if unread
@@ -126,6 +126,7 @@ func readSources(
 	ctx context.Context, sk *skills.Skill, index *skills.Index, at string, suffixes []string,
 ) (*texts, error) {
 	t := &texts{named: imports.Texts{Files: map[string][]byte{}}, sources: map[string][]byte{}}
+	// The script and the instructions are first, so that many other sources cannot use up the limits.
 	names := []string{at, sk.File}
 	for i := range index.Resources {
 		name := index.Resources[i].Path
@@ -142,11 +143,13 @@ func readSources(
 		if n < imports.MaxFiles {
 			content, err = sk.Read(ctx, name, min(imports.MaxFile, left))
 		}
+		// A canceled read must not pass for an unreadable source.
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		if err != nil {
 			if isSource {
+				// An import of it must still be found as a file of the skill, not as a missing package.
 				t.sources[name] = []byte{}
 				t.unread = append(t.unread, name)
 			}
@@ -286,6 +289,8 @@ func (l *Looker) python(
 		return none, err
 	}
 	defer os.RemoveAll(dir)
+	// The directory is empty: with the skill mounted, Python would import modules of the skill into the
+	// program that analyzes it.
 	cmd.Tree, err = os.Open(dir)
 	if err != nil {
 		return none, err
@@ -299,6 +304,7 @@ func (l *Looker) python(
 	if err != nil {
 		return none, err
 	}
+	// The answer is about untrusted sources, which could make it too long; a part of it would hide imports.
 	if result.Outcome != sandbox.Exited || result.ExitCode != 0 || result.Stdout.Truncated {
 		return none, fmt.Errorf("python3 did not say what the script imports: %s, exit code %d",
 			result.Outcome, result.ExitCode)

@@ -67,6 +67,7 @@ func SystemHint(err error) string {
 // Directory is the error for a directory of the server that cannot be used. An error with its own hint is
 // returned unchanged.
 func Directory(what, flag string, err error) error {
+	// Its hint is about the cause, which is more useful than the name of the flag.
 	if exit, ok := errors.AsType[*Error](err); ok {
 		return exit
 	}

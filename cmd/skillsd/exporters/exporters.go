@@ -95,6 +95,7 @@ func Open(ctx context.Context, opts Options) (*Exporters, error) {
 		if err != nil {
 			opts.Logger.WarnContext(ctx, "no traces are sent", tint.Err(withoutURLs(err)))
 		} else {
+			// By default the SDK does not limit the length of a value.
 			limits := sdktrace.NewSpanLimits()
 			limits.AttributeValueLengthLimit = maxAttribute
 			provider := sdktrace.NewTracerProvider(
@@ -120,6 +121,7 @@ func Open(ctx context.Context, opts Options) (*Exporters, error) {
 	if opts.Prometheus {
 		page, reader, err := prometheusPage(opts)
 		if err != nil {
+			// The exporter of traces has started already, and its goroutines would stay.
 			x.Close(ctx)
 			return nil, fmt.Errorf("open the page of metrics: %w", err)
 		}
@@ -175,7 +177,8 @@ func prometheusPage(opts Options) (http.Handler, sdkmetric.Reader, error) {
 	registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	page := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog:      slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
+		// One collector that fails must not hide the metrics of the others.
 		ErrorHandling: promhttp.ContinueOnError,
 	})
 	return page, reader, nil
@@ -208,6 +211,7 @@ type spanExporter struct {
 }
 
 func (x *spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	// The SDK would log each error that is returned, once per batch.
 	x.deliveries.report(ctx, x.SpanExporter.ExportSpans(ctx, spans))
 	return nil
 }
@@ -219,6 +223,7 @@ type metricExporter struct {
 }
 
 func (x *metricExporter) Export(ctx context.Context, metrics *metricdata.ResourceMetrics) error {
+	// The SDK would log each error that is returned, once per interval.
 	x.deliveries.report(ctx, x.Exporter.Export(ctx, metrics))
 	return nil
 }

@@ -25,10 +25,14 @@ var (
 )
 
 func init() {
+	// The user has switched the collector off with GOGC=off, and the limit of this package would switch it
+	// on.
 	if percent < 0 {
 		return
 	}
 	debug.SetMemoryLimit(min(limit, late))
+	// The object is unreachable at once, so its cleanup runs after the first collection. The pointers in it
+	// keep it out of the allocator of tiny objects, whose blocks may stay reachable.
 	runtime.AddCleanup(new([2]*int), func(usual func()) { usual() }, Usual)
 }
 

@@ -26,6 +26,7 @@ func CheckTiers(p *config.Process, file string, here, there *install.Lock) error
 	}
 	for _, e := range there.Skills {
 		known := here.Find(e.Name)
+		// A smaller tier is more trusted.
 		trusted := known != nil && known.Tier <= e.Tier && known.Tree == e.Tree && known.Origin.Same(e.Origin)
 		if tier, err := admit(e.Origin); err == nil && e.Origin.Signer != "" && tier <= e.Tier {
 			trusted = true
@@ -47,6 +48,7 @@ func CheckTiers(p *config.Process, file string, here, there *install.Lock) error
 func Publish(
 	ctx context.Context, i *install.Installer, trees *store.Store, o *config.Cluster, logger *slog.Logger,
 ) (lock *install.Lock, sum digest.Digest, err error) {
+	// Every server of the cluster would serve what is published here, so changed files must not get there.
 	problems, _, err := i.Verify(ctx)
 	lock = i.Lock().Filter(func(e *install.Entry) bool {
 		return e.Served() && !e.FromProgram()

@@ -48,6 +48,7 @@ func PinNotes(c *config.Configuration, plan *install.Plan, dry bool) (lines []st
 			note = name + " is not what was allowed and does not run; read it and allow it again: " +
 				"skillsd allow "
 		}
+		// One entry that still holds is enough for the script to run, so it hides the others that do not.
 		if _, known := notes[name]; !known {
 			order = append(order, name)
 		} else if notes[name] == holds {

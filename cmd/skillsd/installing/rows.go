@@ -29,6 +29,7 @@ func Mark(
 			inside != "" && isTampered(ctx, snapshot.Skill(row.Path), lock.In(state))):
 			row.Reasons = append(row.Reasons, "was changed where it is installed, and not by an update: "+
 				"`skillsd sync` brings back what was installed")
+			// A changed skill still came from its origin, so the row shows that too.
 			fallthrough
 		default:
 			row.Origin = report.OriginText(e)

@@ -68,6 +68,7 @@ func (l *Lookup) Root(root *skills.Root, all []*skills.Skill, whole bool) string
 		seen[name] = true
 		at := filepath.Join(root.Dir, filepath.FromSlash(name))
 		info, err := os.Lstat(at)
+		// The owner of a link can replace it, also in a sticky directory; its target is checked too.
 		if err == nil && info.Mode().Type() == fs.ModeSymlink {
 			add(l.at(info, true), name)
 			info, err = os.Stat(at)
@@ -80,6 +81,7 @@ func (l *Lookup) Root(root *skills.Root, all []*skills.Skill, whole bool) string
 		if root.FS != nil || sk.Root.Dir != root.Dir {
 			continue
 		}
+		// A user who can write to a directory above a skill can put another skill in its place.
 		for dir := sk.Dir; !seen[dir]; dir = path.Dir(dir) {
 			look(dir)
 		}

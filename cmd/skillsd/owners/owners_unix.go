@@ -28,6 +28,7 @@ func (l *Lookup) of(path string) (who []string, closed bool, err error) {
 	at, rest := "/", strings.Split(filepath.Clean(path), "/")
 	private := "" // a directory that no other user can enter
 	for steps := 0; len(rest) > 0; steps++ {
+		// Links may form a loop. The kernel returns the same error for too many of them.
 		if steps == maxSteps {
 			return nil, false, syscall.ELOOP
 		}
@@ -36,6 +37,8 @@ func (l *Lookup) of(path string) (who []string, closed bool, err error) {
 		if err != nil {
 			return nil, false, err
 		}
+		// Files below a directory that no other user can enter are safe, whatever their modes are. A link may
+		// lead out of it again.
 		if _, below := fsys.Below(private, at); private == "" || !below {
 			private, who = "", append(who, l.at(info, len(rest) == 0)...)
 		}
@@ -71,6 +74,7 @@ func (l *Lookup) at(info fs.FileInfo, last bool) (who []string) {
 	}
 	mode := info.Mode()
 	switch {
+	// The mode of a link is 0777 on Linux and has no meaning.
 	case mode.Type() == fs.ModeSymlink, !last && mode&fs.ModeSticky != 0:
 	case mode.Perm()&0o002 != 0:
 		who = append(who, "everyone")

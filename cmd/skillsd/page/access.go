@@ -90,12 +90,15 @@ func (a *access) start(addr string, o *Options) error {
 	if o.OIDC != nil {
 		a.at, a.hosts = o.OIDC.URL, []string{o.OIDC.URL.Host}
 		if a.at.Scheme == "https" {
+			// Browsers accept a cookie with this prefix only from the host itself over TLS, so another
+			// subdomain cannot set it.
 			a.cookie, a.flow = "__Host-skillsd-page", "__Host-skillsd-login"
 		}
 		return nil
 	}
 	a.hosts = []string{addr}
 	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+		// Users type localhost, which browsers send in the Host header as it was typed.
 		a.hosts = append(a.hosts, net.JoinHostPort("localhost", port))
 	}
 	_, err = a.renew(a.now())
@@ -133,6 +136,8 @@ func (a *access) guard(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		site := r.Header.Get("Sec-Fetch-Site")
 		switch origin := r.Header.Get("Origin"); {
+		// A site of an attacker could otherwise resolve its own name to this machine (DNS rebinding), and its
+		// scripts would have the same origin as the page.
 		case !slices.Contains(a.hosts, strings.ToLower(r.Host)):
 			http.Error(w, "the Host header does not name this page: open the address that skillsd "+
 				"printed", http.StatusForbidden)
@@ -140,6 +145,8 @@ func (a *access) guard(next http.Handler) http.Handler {
 		// A browser without a referrer sends null with a form of this page.
 		case origin != "" && origin != a.at.Scheme+"://"+strings.ToLower(r.Host) &&
 			(origin != "null" || site != "same-origin"),
+			// A navigation from the address bar has the value none, and the provider redirects to the
+			// callback.
 			site != "" && site != "same-origin" && site != "none" && r.URL.Path != serve.LoginCallback:
 			http.Error(w, "another site asks: open the page itself", http.StatusForbidden)
 			return
@@ -151,6 +158,7 @@ func (a *access) guard(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), viewerKey{}, v)))
 			return
 		}
+		// A redirect as the answer to a request of a script would look like the data that it asked for.
 		if strings.Contains(r.Header.Get("Accept"), "text/html") && r.Method == http.MethodGet {
 			http.Redirect(w, r, "/login", http.StatusSeeOther)
 			return
@@ -185,6 +193,8 @@ func (a *access) enter(w http.ResponseWriter, v viewer) error {
 		return err
 	}
 	v.cookie = sha256.Sum256([]byte(value))
+	// The token differs from the cookie, because the page contains it and the cookie must not be readable
+	// there.
 	v.form, err = secret()
 	if err != nil {
 		return err
@@ -193,6 +203,7 @@ func (a *access) enter(w http.ResponseWriter, v viewer) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.viewers = append(a.viewers, v)
+	// The oldest viewers are first in the list.
 	a.viewers = a.viewers[max(0, len(a.viewers)-maxViewers):]
 	return nil
 }
@@ -236,6 +247,7 @@ func (a *access) use(token string) bool {
 	if a.token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(a.token)) != 1 {
 		return false
 	}
+	// A link in the history of a browser, or in a terminal's output, then opens nothing.
 	a.token = ""
 	return true
 }
@@ -267,6 +279,8 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
+		// The link is shown where the server was started, not in the answer: who asks has not proved
+		// anything.
 		case ok:
 			p.Show(p.Link())
 		default:

@@ -27,6 +27,7 @@ func (p *Page) waiting(r *http.Request, codes []string) (list []Waiting, err err
 	}
 	for _, code := range codes {
 		call, err := p.Codes.Find(r.Context(), code, p.Now())
+		// The code was answered or has expired since the record was read.
 		if errors.Is(err, approval.ErrNoCall) || err == nil && !viewerOf(r.Context()).sees(call.Principal) {
 			continue
 		} else if err != nil {
@@ -61,13 +62,14 @@ func (p *Page) approve(w http.ResponseWriter, r *http.Request) {
 
 // approveCall approves the call that waits under a code, if the viewer may see it.
 //
-// Errors: those of [approval.Codes].
+// Errors: the errors of [approval.Codes].
 func (p *Page) approveCall(ctx context.Context, v viewer, code string) error {
 	call, err := p.Codes.Find(ctx, code, p.Now())
 	if err != nil {
 		return err
 	}
 	if !v.sees(call.Principal) {
+		// It is the same error as for an unknown code, so codes of other users cannot be found by trying.
 		return approval.ErrNoCall
 	}
 	return p.Codes.Approve(ctx, call.Code, cmp.Or(v.Name(), p.User)+" on the page", p.Now())

@@ -74,6 +74,7 @@ func (p *Page) days(r *http.Request) ([]Day, error) {
 		switch {
 		case c.Outcome == refused:
 			d.Refused++
+		// A run without a backend did not start.
 		case c.Backend != "":
 			d.Runs++
 			if c.Class == "bad" {

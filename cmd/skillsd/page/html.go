@@ -69,6 +69,7 @@ func link(address string, in ...any) g.Node {
 // local returns an address within this page unchanged, and "#" for any other.
 func local(address string) string {
 	second := strings.TrimPrefix(address, "/")
+	// Browsers read // and /\ as the beginning of another host.
 	if second != address && !strings.HasPrefix(second, "/") && !strings.HasPrefix(second, `\`) ||
 		strings.HasPrefix(address, "?") || strings.HasPrefix(address, "#") {
 		return address
@@ -100,6 +101,7 @@ func code(text any) g.Node { return tag("code", bdi(text)) }
 
 // pre is foreign text in a block of its own.
 func pre(text string) g.Node {
+	// A block that scrolls must be reachable by keyboard.
 	return tag("pre", attr("tabindex", 0), tag("bdi", marked(blockParts(text))))
 }
 

@@ -75,6 +75,7 @@ func (p *Page) changes(w http.ResponseWriter, r *http.Request) {
 			return
 		case <-tick.C:
 		}
+		// A login may expire, or the user may sign out in another window, while the connection is open.
 		if _, still := p.access.viewer(r); !still {
 			return
 		}

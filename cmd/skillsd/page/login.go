@@ -27,6 +27,7 @@ func (p *Page) signIn(w http.ResponseWriter, r *http.Request) {
 		p.loginFailed(w, r, http.StatusBadGateway, "unavailable", err)
 		return
 	}
+	// The provider's redirect comes from another site, and a browser would leave out a strict cookie.
 	p.access.setCookie(w, p.access.flow, flow, flowLife, http.SameSiteLaxMode)
 	http.Redirect(w, r, address, http.StatusSeeOther)
 }
@@ -37,6 +38,7 @@ func (p *Page) signedIn(w http.ResponseWriter, r *http.Request) {
 	if cookie, err := r.Cookie(p.access.flow); err == nil {
 		flow = cookie.Value
 	}
+	// A flow is for one attempt, whatever its result is.
 	p.access.setCookie(w, p.access.flow, "", -1, http.SameSiteLaxMode)
 	principal, claims, err := p.OIDC.Login.Finish(r.Context(), flow, r.URL.Query())
 	switch {

@@ -118,6 +118,7 @@ func (p *Page) allowed(r *http.Request) (any, error) {
 	runs, _, _, err := p.calls(r, func(s *provenance.Session) bool { return s.Counts.Runs > 0 },
 		func(_ *provenance.Session, b *Block) bool { return b.Kind == "run" && b.Backend != "" })
 	last := map[string]*LastRun{}
+	// The newest is last, so it replaces earlier runs of the same script.
 	for _, c := range slices.Backward(runs) {
 		last[c.Skill+":"+c.Path] = &LastRun{c.Session, c.First(), c.Start(), c.Outcome, c.Class}
 	}
@@ -172,6 +173,7 @@ func (p *Page) skill(r *http.Request) (any, error) {
 		return nil, missing("there is no skill of this path; `skillsd list` names those there are")
 	}
 	out := &Skill{SkillRow: rows[i], Files: []File{}}
+	// A link in the skill cannot lead out of its directory.
 	root, err := os.OpenRoot(filepath.Dir(out.File))
 	if err != nil {
 		return nil, missing("the files of this skill are in no directory, or it cannot be read")
@@ -182,6 +184,7 @@ func (p *Page) skill(r *http.Request) (any, error) {
 	for _, res := range append([]skills.Resource{first}, out.Resources...) {
 		f := File{Path: res.Path, Bytes: res.Size, Digest: res.Digest}
 		f.read(root, res.Text, left)
+		// All files together are limited, since a skill may have thousands.
 		left -= int64(len(f.Text))
 		out.Files = append(out.Files, f)
 	}
@@ -201,6 +204,7 @@ func (f *File) read(root *os.Root, isText bool, limit int64) {
 		f.Missing = "it is too long for this page"
 	case err != nil:
 		f.Missing = "it cannot be read"
+	// The row is older than the file, and the digest next to the text would be wrong.
 	case digest.FromBytes(text) != f.Digest:
 		f.Missing = "it changed just now"
 	default:

@@ -44,8 +44,8 @@ type Options struct {
 	Updates bool          // check the sources of installed skills for updates
 	AskLife time.Duration // how long a user may answer a question
 
-	// Codes holds the calls that wait for the user's decision; nil without any. User is the name of the user
-	// who opens the link.
+	// Codes holds the calls that wait for the user's decision; nil without any. The user who opens the link
+	// has the name User.
 	Codes *approval.Codes
 	User  string
 
@@ -218,6 +218,7 @@ func (p *Page) screen(name string, data func(r *http.Request) (any, error)) http
 		}
 		if err != nil {
 			status, v.Data = p.fault(r, err)
+			// The message is the error itself, and the same data as JSON would be the same error.
 			v.JSON, v.Unread = "", ""
 			p.render(w, status, &v)
 			return
@@ -300,6 +301,7 @@ type limited struct {
 }
 
 func (l *limited) Write(b []byte) (int, error) {
+	// The writer takes the rest too, so that the replay goes on and finds missing texts.
 	n := min(len(b), l.left)
 	l.left -= n
 	l.over = l.over || n < len(b)

@@ -68,6 +68,7 @@ func (p *Page) calls(
 	r *http.Request, needs func(*provenance.Session) bool, choose func(*provenance.Session, *Block) bool,
 ) (list []Call, days int, partial bool, err error) {
 	days, _ = strconv.Atoi(r.URL.Query().Get("days"))
+	// Without a maximum the number of days could overflow a Duration.
 	if days < 1 || days > 3650 {
 		days = defaultDays
 	}
@@ -82,6 +83,7 @@ func (p *Page) calls(
 			continue
 		}
 		read++
+		// Each session is read from the disk or the cluster for this screen.
 		if read > maxSessionsRead {
 			partial = true
 			break
@@ -97,6 +99,7 @@ func (p *Page) callsOf(
 	choose func(*provenance.Session, *Block) bool,
 ) (list []Call) {
 	for _, b := range p.timeline(ctx, s).blocks {
+		// A session that was written recently may have older calls.
 		if !b.Start().Before(since) && choose(s, b) {
 			list = append(list, Call{Session: s.ID, Principal: s.Principal, Client: s.Client, Block: *b})
 		}
@@ -131,6 +134,7 @@ func (p *Page) refusals(r *http.Request) (any, error) {
 			n = len(out.Groups)
 			at[name] = n
 			out.Groups = append(out.Groups, Group{Name: name, Last: c.Start(),
+				// The list is sorted, so the first call of a group is its newest.
 				Operator: cmp.Or(c.Operator, c.Remedy)})
 		}
 		out.Groups[n].Count += c.Denials
@@ -152,6 +156,7 @@ func (p *Page) approvals(r *http.Request) (any, error) {
 		func(s *provenance.Session) bool { return s.State != provenance.StateDamaged },
 		func(s *provenance.Session, b *Block) bool {
 			open[s.ID] = s.State == provenance.StateOpen
+			// Each code is looked up, so codes that must have expired are left out.
 			recent := p.Now().Sub(b.Start()) < approval.CodeLife
 			if b.approvalCode != "" && recent && !slices.Contains(codes, b.approvalCode) {
 				codes = append(codes, b.approvalCode)

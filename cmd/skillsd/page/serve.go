@@ -21,6 +21,8 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 		return nil, exit.Usagef("use a free port of this machine, such as 127.0.0.1:9465; port 0 takes one",
 			"--listen: %w", err)
 	}
+	// The address is checked after listening, because a name may resolve to any address. The page has no TLS,
+	// so its link and cookie would be readable on a network.
 	if at, ok := listener.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
 		return nil, errors.Join(exit.Usagef(
 			"listen on 127.0.0.1, and reach it from elsewhere through ssh -L",
@@ -38,6 +40,7 @@ func Serve(ctx context.Context, o Options, listener net.Listener) error {
 		return err
 	}
 	defer p.Close()
+	// There is no WriteTimeout, which would end live connections.
 	server := &http.Server{Handler: p.Handler(), ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
@@ -54,6 +57,7 @@ func Serve(ctx context.Context, o Options, listener net.Listener) error {
 		})
 		defer looking.Wait()
 	}
+	// Live connections stay open for minutes, so the server does not wait for them.
 	stopped := context.AfterFunc(ctx, func() { server.Close() })
 	defer stopped()
 	o.Show(p.Link())

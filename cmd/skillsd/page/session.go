@@ -50,11 +50,13 @@ func (p *Page) timeline(ctx context.Context, s *provenance.Session) *timeline {
 	f := &p.folds
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	// A record that could not be read to its end is read again: the reason may have been a canceled request.
 	if t := f.kept[s.ID]; t != nil && t.head.Hash == s.Head.Hash && t.fault == "" {
 		return t
 	}
 	t := group(p.Records.Events(ctx, provenance.Query{Session: s.ID}))
 	if f.kept == nil || f.events > maxFolded {
+		// Memory is limited by events, because one session may have most of them.
 		f.kept, f.events = map[string]*timeline{}, 0
 	}
 	f.kept[s.ID] = t
@@ -87,6 +89,7 @@ func (p *Page) session(r *http.Request) (any, error) {
 	if seq, err := strconv.ParseUint(q.Get("at"), 10, 64); err == nil {
 		for i, b := range t.blocks {
 			if b.First() <= seq {
+				// A link to an event opens the page of the timeline with it.
 				q.Set("from", strconv.Itoa(i-i%maxRows))
 			}
 		}
@@ -102,6 +105,7 @@ func (p *Page) session(r *http.Request) (any, error) {
 	read := map[uint64]*Block{} // by the events that showed instructions and files
 	var last uint64
 	for _, b := range blocks {
+		// The timeline is cached and shared, so the texts are added to a copy.
 		shown := *b
 		shown.Outputs = slices.Clone(b.Outputs)
 		for i := range shown.Outputs {
@@ -129,6 +133,7 @@ func (p *Page) undone(ctx context.Context, all []provenance.Session, id string, 
 		if all[i].Parent != id || !strings.HasPrefix(all[i].Client, "skillsd-undo ") {
 			continue
 		}
+		// `skillsd undo` writes a session of its own.
 		query := provenance.Query{Session: all[i].ID,
 			Kinds: []provenance.Kind{provenance.KindWorkspaceUndone}}
 		for e, err := range p.Records.Events(ctx, query) {
@@ -258,6 +263,8 @@ func (p *Page) output(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer file.Close()
+	// An output is written by a script, and a browser that showed it as HTML would run it with the page's
+	// origin.
 	w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Content-Disposition", `attachment; filename="output.txt"`)

@@ -96,6 +96,7 @@ func (p *Page) list(ctx context.Context) ([]provenance.Session, map[string]bool,
 	if v.operator || err != nil {
 		return all, recent, err
 	}
+	// The list is cached for all viewers.
 	return slices.DeleteFunc(slices.Clone(all),
 		func(s provenance.Session) bool { return !v.sees(s.Principal) }), recent, nil
 }
@@ -105,6 +106,7 @@ func (p *Page) listAll(ctx context.Context) ([]provenance.Session, map[string]bo
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := p.Now()
+	// The clock may have been set back.
 	if l.all != nil && now.Sub(l.at) < freshList && !now.Before(l.at) {
 		return l.all, l.recent, nil
 	}
@@ -114,6 +116,7 @@ func (p *Page) listAll(ctx context.Context) ([]provenance.Session, map[string]bo
 	}
 	recent := map[string]bool{}
 	for s, err := range p.Records.Sessions(ctx, now.Add(-day)) {
+		// An error with an ID is about one damaged session, which is listed as such.
 		if err != nil && s.ID == "" {
 			return nil, nil, err
 		}
@@ -189,6 +192,7 @@ func (p *Page) sessions(r *http.Request) (any, error) {
 			!inState(&s, q.Get("state")) ||
 			q.Get("denied") != "" && s.Counts.Denials == 0
 	})
+	// This filter is last, because the record of each session that is left has to be read for it.
 	if skill := q.Get("skill"); skill != "" {
 		loads := map[string]bool{}
 		for _, row := range p.withSkills(r.Context(), chosen) {

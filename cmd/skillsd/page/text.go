@@ -56,6 +56,7 @@ func split(text string, most int, keep string) []part {
 		}
 		flush(at)
 		mark := fmt.Sprintf("U+%04X", r)
+		// A valid U+FFFD has three bytes.
 		if r == utf8.RuneError && size == 1 {
 			mark = fmt.Sprintf("byte %02X", text[at])
 		}
@@ -85,6 +86,8 @@ type suggestion struct {
 // offered for copying.
 func advice(text string) suggestion {
 	at := suggested().FindStringSubmatch(text)
+	// More than one part means an invisible character or a cut, and the pasted command would not be what is
+	// shown.
 	if at == nil || len(parts(at[2]+at[5])) != 1 {
 		return suggestion{Before: parts(text)}
 	}

@@ -106,6 +106,7 @@ func (b Block) Bars() *Bars {
 		return nil
 	}
 	length := 0
+	// The scale is logarithmic, so that a run of a second is visible next to a wait of minutes.
 	for ms := all; ms > 0; ms = ms * 10 / 14 {
 		length += 3
 	}
@@ -191,6 +192,7 @@ func group(events iter.Seq2[*provenance.Event, error]) *timeline {
 			t.snapshots = append(t.snapshots, step)
 			continue
 		}
+		// Only the first event describes the session.
 		if s.Session != nil && s.Seq == 1 {
 			t.info = *s.Session
 		}
@@ -201,6 +203,7 @@ func group(events iter.Seq2[*provenance.Event, error]) *timeline {
 			t.blocks = append(t.blocks, b)
 			byFirst[s.First] = b
 		}
+		// The client called again with the answer, and for the reader both calls are one.
 		if other := byFirst[s.Joins]; other != nil {
 			b.Steps, joined[other] = append(b.Steps, other.Steps...), true
 		}

@@ -31,6 +31,7 @@ func (p *Page) Look(ctx context.Context) {
 	found := &Updates{At: p.Now(), Rows: []report.Update{}}
 	var rows []report.Update
 	err := p.read(ctx, &rows, "update", "--preview", "--json")
+	// The server is stopping, and the canceled check would show as a failed one.
 	if ctx.Err() != nil {
 		return
 	}

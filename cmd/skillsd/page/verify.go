@@ -73,6 +73,7 @@ func (p *Page) verdict(s *provenance.Session) Verdict {
 	}
 	v.busy[s.ID] = true
 	of := *s
+	// Verification reads every byte of a record, so the request does not wait for it.
 	v.wait.Go(func() { p.verify(&of) })
 	return found
 }

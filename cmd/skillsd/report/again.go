@@ -18,12 +18,14 @@ func Again(text string, flags func(words []string) (named int, more [][]string))
 	var out strings.Builder
 	done := 0
 	for _, at := range commands().FindAllStringSubmatchIndex(text, -1) {
+		// The match is a quoted text: an argument may contain the name of a command.
 		if at[2] < 0 {
 			continue
 		}
 		words := strings.Split(text[at[2]:at[3]], " ")
 		named, more := flags(words[1:])
 		end := at[2] + len(strings.Join(words[:1+named], " "))
+		// The backquote ends a command within a sentence.
 		rest, _, _ := strings.Cut(text[end:], "`")
 		given := strings.Fields(rest)
 		if slices.Contains(given, "--help") {

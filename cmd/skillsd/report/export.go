@@ -34,6 +34,7 @@ const rowsAtOnce = 128
 
 // WriteRows is [WriteJSON] for a list that may be long: its rows are encoded on all processors.
 func WriteRows[T any](ctx context.Context, w io.Writer, rows []T) error {
+	// An empty list must be [] in JSON, also if rows is nil.
 	if len(rows) <= rowsAtOnce {
 		return WriteJSON(w, append([]T{}, rows...))
 	}
@@ -135,6 +136,7 @@ func exportFile(ctx context.Context, w io.Writer, records provenance.Reader, ses
 		return err
 	}
 	found := fileForm{json: compact.NewWriter(io.Discard)}
+	// An output of a script that happens to be JSON stays text, so that its exact bytes are in the export.
 	if path.Ext(name) != ".json" {
 		found.json = nil
 	}
@@ -145,6 +147,7 @@ func exportFile(ctx context.Context, w io.Writer, records provenance.Reader, ses
 	case found.json != nil && found.json.Close() == nil:
 		to := compact.NewWriter(w)
 		return errors.Join(pass(to), to.Close())
+	// Text must be UTF-8 to its last byte, because a JSON string cannot hold other bytes.
 	case !found.binary && len(found.part) == 0:
 		fmt.Fprint(w, `{"text":"`)
 		to := &jsonText{w: w}
@@ -176,6 +179,7 @@ func (f *fileForm) Write(p []byte) (int, error) {
 			f.json = nil
 		}
 	}
+	// A write may end within a character, which alone would look like binary data.
 	whole, part := splitText(f.part, p)
 	f.binary = f.binary || !utf8.Valid(whole)
 	f.part = part

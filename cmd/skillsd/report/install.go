@@ -100,6 +100,7 @@ func (r *Installation) MarkMissing(
 	plan *install.Plan, lock *install.Lock, options *skills.ScanOptions,
 ) (n int) {
 	names := map[string]bool{}
+	// Authors name other skills by their directory, without the prefix under which they are served.
 	add := func(name string) { names[name], names[path.Base(name)] = true, true }
 	for _, e := range lock.Skills {
 		add(e.Name)
@@ -288,10 +289,12 @@ func diagnosticsOf(rows []SkillRow, least skills.Severity) (found []Diagnostic) 
 
 // hintAllow returns how a script of the skill may be allowed, or "" without scripts.
 func (r *SkillRow) hintAllow() string {
+	// The hint would otherwise be a command that fails.
 	if _, err := policy.ParseEntry(r.Path + ":scripts/x"); err != nil && len(r.Scripts) > 0 {
 		return "no script can be allowed under this name; `skillsd remove` it and install it with --name, " +
 			"in letters that can be seen, without :, *, ? and ["
 	}
+	// Many skills have modules in scripts/ that a user would never start.
 	at := slices.IndexFunc(r.Scripts, func(s ScriptRow) bool { return s.Runtime != "" && s.program })
 	if at < 0 {
 		at = slices.IndexFunc(r.Scripts, func(s ScriptRow) bool { return s.Runtime != "" })

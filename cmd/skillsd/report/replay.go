@@ -118,6 +118,7 @@ func sealed(events iter.Seq2[*provenance.Event, error]) iter.Seq2[*provenance.Ev
 				isSealed, err = withheldRun(e)
 			}
 			if isSealed {
+				// The record itself has the withheld facts of a run, such as its exit code.
 				none := func(string) bool { return false }
 				e, err = (&cfharness.Viewer{Released: none, Shows: none}).Event(e)
 			}
@@ -309,6 +310,7 @@ func (f *shownFinder) part(skill string, row *cfharness.ResourceRead) ([]byte, e
 	x := row.Skillsd
 	offset, n := *x.Offset, *x.Bytes
 	if x.Shown != "" {
+		// The kept part is preferred, because the whole file may be gone with its tree.
 		if data, err := f.kept(x.Shown); err == nil && int64(len(data)) == n {
 			return data, nil
 		}
@@ -334,6 +336,7 @@ func (f *shownFinder) output(s Shown, name string, shown *cfharness.ShownText, a
 	}
 	data, err := f.kept(shown.Digest)
 	if head := shown.Head; err == nil && head != nil && *head >= 0 && *head <= int64(len(data)) {
+		// Only the head and the tail were shown; joined without a gap they would look like one text.
 		gap := fmt.Sprintf("\n[%d bytes were not shown]\n", all-shown.Bytes)
 		data = slices.Concat(data[:*head], []byte(gap), data[*head:])
 	}
@@ -360,6 +363,7 @@ func (f *shownFinder) find(want digest.Digest, skill, file string) ([]byte, erro
 
 // kept returns bytes that the session keeps of shown texts.
 func (f *shownFinder) kept(want digest.Digest) ([]byte, error) {
+	// The digest becomes the name of a file and comes from a record that may be damaged.
 	if want.Validate() != nil || want.Algorithm() != digest.SHA256 {
 		return nil, fmt.Errorf("%.80q is not a digest", want.String())
 	}

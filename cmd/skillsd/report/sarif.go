@@ -77,6 +77,8 @@ func WriteSARIF(w io.Writer, version string, findings []Finding) error {
 		}
 	}
 	slices.SortFunc(driver.Rules, func(a, b sarifRule) int { return cmp.Compare(a.ID, b.ID) })
+	// In SARIF a null list means that nothing was scanned, and an empty one that nothing was found (section
+	// 3.14.23).
 	results := make([]sarifResult, len(findings))
 	for i, f := range findings {
 		text := Printable(f.Message)
@@ -100,6 +102,7 @@ func WriteSARIF(w io.Writer, version string, findings []Finding) error {
 
 // sarifURI returns a path as a URI: relative to the directory that the command ran in, unless it is absolute.
 func sarifURI(path string) string {
+	// GitHub matches the URI with paths of the repository as text.
 	path = strings.TrimPrefix(filepath.ToSlash(path), "./")
 	if !filepath.IsAbs(filepath.FromSlash(path)) {
 		return (&url.URL{Path: path}).String()

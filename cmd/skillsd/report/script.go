@@ -37,7 +37,7 @@ type ScriptFacts struct {
 	Text     string        `json:"text"`
 	Entry    string        `json:"entry,omitempty"`
 	Config   string        `json:"config,omitempty"` // the file with the entry
-	// Unread are the script, or those of Files, whose own imports are unknown.
+	// Unread are the script and the Files whose own imports are unknown.
 	Unread []string `json:"unread,omitempty"`
 	// Unreleased is why every run would be refused although the script is allowed.
 	Unreleased string `json:"unreleased,omitempty"`
@@ -197,8 +197,8 @@ var networkCall = pattern.New(`(?i)https?://|` +
 	`from\s+['"](node:)?(https?|net|dgram|dns|tls)['"]|` +
 	`Deno\.(connect|listen|serve)|\b(pip3?|npm|npx|gem|apt(-get)?)\s+install\b`)
 
-// shellInclude matches source, "." and eval as a command, with their first word. Texts that only look like
-// that match too.
+// shellInclude matches source, "." and eval as a command, with their first word. It also matches texts that
+// only look like one.
 var shellInclude = pattern.New("(?:^|[;&|(){!`]|" +
 	`\b(?:then|do|else|elif|if|while|until|time|builtin|command)[ \t])[ \t]*(?:\w+=\S*[ \t]+)*` +
 	`(source|\.|eval)[ \t]+([^\s;&|()<>]+)`)
@@ -207,6 +207,7 @@ var shellInclude = pattern.New("(?:^|[;&|(){!`]|" +
 func includeIn(line string) string {
 	var files []string
 	for _, found := range shellInclude().FindAllStringSubmatch(line, -1) {
+		// The shell expands the word at the start, so the file cannot be named here.
 		if found[1] == "eval" || strings.ContainsAny(found[2], "$`'\"\\") {
 			found[2] = "something that is known only when it runs"
 		}
@@ -233,6 +234,7 @@ func linesOf(file string, script []byte, fact func(line string) string) []factRo
 		if len(found) == most {
 			break
 		}
+		// A minified script may be one line of a megabyte.
 		text := fact(strings.TrimRight(string(line[:min(len(line), longest)]), "\r\n"))
 		if text != "" {
 			found = append(found, factRow{file, number, Shorten(Visible(text), columns)})
@@ -253,9 +255,12 @@ func (f *ScriptFacts) Print(to io.Writer) error {
 	f.printFacts(w)
 	fmt.Fprintln(w)
 	for line := range strings.Lines(f.Text) {
+		// Only the carriage return of a line end is dropped; others are shown, since they can hide text in a
+		// terminal.
 		if ended, ok := strings.CutSuffix(line, "\n"); ok {
 			line = strings.TrimSuffix(ended, "\r")
 		}
+		// The prefix keeps a line of the script from looking like a fact or like the question.
 		fmt.Fprintf(w, "  | %s\n", Visible(line))
 	}
 	fmt.Fprintln(w)

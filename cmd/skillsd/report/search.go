@@ -61,6 +61,7 @@ func (f *Found) Print(out, stderr io.Writer, columns int) error {
 	for _, hit := range f.Hits {
 		paths = max(paths, Cells(Printable(hit.Path)))
 	}
+	// A single long path must not narrow all descriptions.
 	paths = min(paths, max(minPathColumn, columns/2))
 	for _, hit := range f.Hits {
 		path := Pad(Printable(hit.Path), paths)

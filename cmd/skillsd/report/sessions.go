@@ -125,6 +125,7 @@ func sessionLines(sessions []SessionRow, columns int, local string, now time.Tim
 
 // shortIDs returns prefixes of equal length that distinguish ids.
 func shortIDs(ids []string) []string {
+	// IDs begin with their time, so sessions of one moment have the same beginning.
 	for size := len("ses_019aa6f0-7c00"); ; size++ {
 		short, seen, whole := make([]string, len(ids)), map[string]bool{}, true
 		for i, id := range ids {

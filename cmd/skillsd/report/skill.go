@@ -101,6 +101,7 @@ type ShadowRow struct {
 func NewSkillRows(
 	ctx context.Context, snapshot *skills.Snapshot, allow policy.Allowlist, stderr io.Writer,
 ) ([]SkillRow, error) {
+	// The lists of a snapshot are shared and must not be sorted in place.
 	all := slices.Concat(snapshot.Skills, snapshot.Withheld)
 	slices.SortFunc(all, func(a, b *skills.Skill) int { return cmp.Compare(a.Path, b.Path) })
 	rows := make([]SkillRow, len(all))
@@ -172,6 +173,7 @@ func NewSkillRow(
 	}
 	index, err := sk.Index(ctx)
 	if err != nil {
+		// A skill whose files are unknown may contain anything.
 		row.Form.Publishable = false
 		row.Diagnostics = append(row.Diagnostics, Diagnostics([]skills.Diagnostic{{
 			Severity: skills.Error, Code: skills.CodeUnreadableDir,
@@ -233,6 +235,7 @@ func allowedAs(entries []policy.Entry, file, tree digest.Digest) (allowed bool, 
 		switch entries[i].Changed(file, tree) {
 		case policy.Unchanged:
 			return true, ""
+		// This is the nearer reason: the script itself is the one that was allowed.
 		case policy.TreeChanged:
 			reason = "other files of its skill changed since it was allowed"
 		}
@@ -483,7 +486,7 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		programs = append(programs, gap+Printable(program))
 	}
 	printList(w, "programs outside scripts/, which no interpreter here runs", programs)
-	// The name of the directory has three rules, of which one is enough to print.
+	// The name of the directory has three rules, and the violation of one is enough to print.
 	misnamed := func(d Diagnostic) bool { return d.Code == skills.CodeNameMismatch }
 	diagnostics, violations := slices.Clone(row.Diagnostics), slices.Clone(row.Violations)
 	if slices.ContainsFunc(diagnostics, misnamed) {

@@ -51,6 +51,7 @@ func Visible(line string) string {
 		switch {
 		case r == '\t':
 			out.WriteString("    ")
+		// A valid U+FFFD has three bytes and is shown as such.
 		case r == utf8.RuneError && size == 1:
 			fmt.Fprintf(&out, `\x%02x`, line[at])
 		case (r == '\u200c' || r == '\u200d') && (isJoined(before) || isJoined(after)):
@@ -281,6 +282,7 @@ func (l *StatusLine) Set(text string) {
 func (l *StatusLine) set(text string) {
 	if l.w != nil {
 		l.visible = true
+		// A line that wraps could not be replaced by a carriage return.
 		fmt.Fprintf(l.w, "\r%s\x1b[K", Shorten(text, 79))
 	}
 }

@@ -2,6 +2,6 @@ package report
 
 import "golang.org/x/sys/windows"
 
-// DropTyped discards unread input of a console. A line completed while another read was waiting belongs to
-// that read and is not discarded.
+// DropTyped discards unread input of a console. It does not discard a line that was completed while another
+// read was waiting for it.
 func DropTyped(fd uintptr) error { return windows.FlushConsoleInputBuffer(windows.Handle(fd)) }

@@ -191,8 +191,8 @@ func Arrived(ctx context.Context, snapshot *skills.Snapshot, e *install.Entry) (
 	return row, err
 }
 
-// compare adds the differences of the skill, and of those nested in it, between two snapshots, of which the
-// first may be nil.
+// compare adds the differences of the skill, and of the skills nested in it, between two snapshots. The first
+// one may be nil.
 func (r *Update) compare(ctx context.Context, old, new *skills.Snapshot) error {
 	// Instructions (false) and scripts (true) by path; the files of nested skills are files of the skill too.
 	texts := map[string]bool{}

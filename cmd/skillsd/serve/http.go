@@ -175,7 +175,7 @@ func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *cert
 	h, few := &o.HTTP, min(filestore.MaxOpen(), 1<<14)
 	opts := mcpserver.HTTPOptions{Path: h.Path, Hosts: slices.Clone(h.Hosts),
 		Origins: slices.Clone(h.Origins),
-		// Half of the descriptors are for records, three eighths for connections, of which most may be
+		// Half of the descriptors are for records and three eighths for connections, most of them possibly
 		// unauthenticated; the rest is for runs and scans.
 		MaxConnections: max(3*few, 8), MaxStrangers: max(2*few, 4),
 		Rate: h.RequestRate(), Burst: int(2 * h.RequestRate()),

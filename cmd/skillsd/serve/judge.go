@@ -130,7 +130,7 @@ func AllowState(
 		return row
 	}
 	info := r.Program()
-	// The policy knows the file under the path of the nested skill only.
+	// The policy has the file under the path of the nested skill only.
 	if nested := snapshot.Nested(sk, entry.Path); nested != nil && script.Outside(entry.Path) {
 		row.State, row.Detail = "unsupported", OfNested(nested)
 		return row

@@ -44,7 +44,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	}
 	if !o.HTTP.Enabled() {
 		var release func()
-		// Over HTTP a server has many clients, none of which started it.
+		// Over HTTP a server has many clients, and none of them started it.
 		ctx, release = withParent(ctx, logger)
 		defer release()
 	}

@@ -111,6 +111,7 @@ func (o *move) each(
 			return exit.Errorf(exit.Failure, "see `skillsd session list`", "%w", err)
 		}
 		for i := range list {
+			// A session that runs has a writer, and a copy of it would be refused as held.
 			if list[i].State == provenance.StateEnded {
 				ids = append(ids, list[i].ID)
 			}
@@ -123,8 +124,10 @@ func (o *move) each(
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
+		// A cluster that does not answer would fail every further session too.
 		case errors.Is(err, provenance.ErrSilent):
 			return cluster.Failure(err)
+		// With --all a repetition finds the sessions that it copied before, so this is not a failure.
 		case err != nil && !(o.all && errors.Is(err, provenance.ErrTaken)):
 			failed++
 			line = "not " + did + " " + id + ": " + reason(err)

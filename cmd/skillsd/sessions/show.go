@@ -158,6 +158,7 @@ func (o *Show) printOutput(ctx context.Context, records provenance.Reader, id st
 			if err != nil {
 				return errors.Join(err, file.Close())
 			}
+			// The model can read what a command prints in its shell, so printing would undo the withholding.
 			if withheld {
 				err = exit.Errorf(exit.Failure, "ask the user to read it in a terminal of their own",
 					"%s was withheld from the model, so it is not printed in an agent's shell, as %s "+
@@ -291,9 +292,11 @@ func WriteEval(
 		}
 		break
 	}
+	// These are ordinary files of the user, so the umask decides who can read them.
 	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {
 		return err
 	}
+	// The directory must be new: on an error it is removed with all that is in it.
 	if err := os.Mkdir(dir, 0o777); errors.Is(err, fs.ErrExist) {
 		return exit.Errorf(exit.Failure, "give a directory that does not exist, as eval-0/with_skill/run-2",
 			"%s exists already", dir)

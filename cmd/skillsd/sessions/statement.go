@@ -194,6 +194,7 @@ func (a *approvals) of(e *story.Step) *approval {
 	if decided == nil || decided.Evidence != "approval" || e.Run == nil || e.Run.Skillsd == nil {
 		return nil
 	}
+	// An answer to this very call is more precise than a remembered one for the same script.
 	if given, ok := a.calls[e.Run.OutputID]; ok {
 		return &given
 	}

@@ -59,6 +59,7 @@ func ReadKeys(names []string) (keys []note.Verifier, err error) {
 
 // WriteKey writes a key file, which must not exist.
 func WriteKey(name, key string, mode fs.FileMode) error {
+	// O_EXCL keeps an existing key, which could not be made again.
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
 		return exit.Errorf(exit.Failure, "choose another name; a key that is lost cannot be made again",
@@ -68,6 +69,7 @@ func WriteKey(name, key string, mode fs.FileMode) error {
 		return err
 	}
 	_, err = file.WriteString(key + "\n")
+	// A key that was lost in a crash after its first use would leave sessions that no key can verify.
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
@@ -110,6 +112,8 @@ func (o *Verify) Run(
 		if err != nil && problem == nil {
 			return err
 		}
+		// With --all the register has a row of its own, and a fault in it must not make every session look
+		// changed.
 		if problem == nil && (id == provenance.RegisterFile || !o.All) {
 			problem = wrong
 		}
@@ -156,6 +160,8 @@ func (v *Verdict) verify(
 			v.RegisterHead), nil
 	}
 	found, err := records.Verify(ctx, v.ID, keys...)
+	// The register has a line for each session that was signed, so a deleted session is found although its
+	// files are gone.
 	if is := register.Sessions[v.ID]; errors.Is(err, provenance.ErrNotFound) && is != nil {
 		return "", &provenance.VerifyError{File: provenance.RegisterFile, Line: is.Line,
 			What: fmt.Sprintf("session %s is missing: it had %s, and session gc did not delete it",

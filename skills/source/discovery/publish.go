@@ -182,7 +182,7 @@ func Publish(ctx context.Context, list []*skills.Skill, site string) ([]*Artifac
 			Description: sk.Description(), URL: at, Digest: made.Digest})
 	}
 	slices.SortFunc(index.Skills, func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
-	// Everything is packed before anything is written, so that a bad skill leaves the site as it was.
+	// Everything is packed before anything is written, so that a bad skill leaves the site unchanged.
 	for _, made := range artifacts {
 		if err := Write(made.File, contents[made.File]); err != nil {
 			return nil, err

@@ -183,8 +183,8 @@ type market struct {
 	Plugins []manifest `json:"plugins"`
 }
 
-// Read reads the manifests of a source. The plugins are those of its marketplace and the directories with a
-// manifest. A source without manifests has no plugins.
+// Read reads the manifests of a source. The plugins are the entries of its marketplace and the directories
+// with a manifest. A source without manifests has no plugins.
 func Read(source fs.FS) *Source {
 	s := &Source{}
 	isMarket := false

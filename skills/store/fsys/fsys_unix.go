@@ -53,7 +53,7 @@ func Names(info fs.FileInfo) uint64 {
 // Exposed returns an error if another user than this one and the superuser can change a file or a directory,
 // by its owner or mode. It does not check access lists or the directories above.
 func Exposed(info fs.FileInfo) error {
-	// Every symbolic link has mode 0777, which has no meaning.
+	// Every symbolic link has mode 0777, and the kernel does not use it.
 	if info.Mode().Type() != fs.ModeSymlink && info.Mode().Perm()&0o022 != 0 {
 		return fmt.Errorf("others can write it (mode %04o)", info.Mode().Perm())
 	}
