@@ -35,7 +35,7 @@ type listing struct {
 // childless reports whether no skill can be nested in the directory.
 func (l *listing) childless() bool {
 	for _, e := range l.entries {
-		if e.mode.IsDir() || e.name == upperFile || e.name == lowerFile {
+		if e.mode.IsDir() || slices.Contains(nestedFiles, e.name) {
 			return false
 		}
 	}

@@ -78,7 +78,7 @@ func keptTree(t *testing.T) (dir, file string) {
 		"a/SKILL.md":        "---\nname: a\ndescription: first\nmetadata: {tags: [x, y], requires: {bins: [sh]}}\n---\nlead of a\n",
 		"a/references/r.md": "r", "a/deep/er/inner/SKILL.md": "---\nname: inner\ndescription: nested\n---\n", "a/more/x/y/z": "",
 		"group/b/skill.md": "---\nname: other\ndescription: [unquoted: yes\n---\n", "group/c/SKILL.md": "no frontmatter\x00", "group/c/file": "",
-		"group/Skill.md": "", "none/of/these/file": "",
+		"group/Skill.md": "", "none/of/these/file": "", "a/odd/one/SKILL.MD": "---\nname: one\ndescription: nested\n---\n",
 	})
 	for name, target := range map[string]string{"linked": "a/deep", "group/d": "../none", "none/SKILL.md": "../a/SKILL.md"} {
 		if err := os.Symlink(filepath.FromSlash(target), filepath.Join(dir, filepath.FromSlash(name))); err != nil {

@@ -87,7 +87,8 @@ func (s *Snapshot) at(at string) *Skill {
 func (s *Snapshot) KnowsNested(sk *Skill, index *Index, file string) bool {
 	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 		nested := slices.ContainsFunc(index.Resources, func(r Resource) bool {
-			return r.Path == dir+"/"+upperFile || r.Path == dir+"/"+lowerFile
+			in, name := path.Split(r.Path)
+			return in == dir+"/" && slices.Contains(nestedFiles, name)
 		})
 		isMaterial := slices.ContainsFunc(strings.Split(dir, "/"), IsMaterial)
 		// A scan does not look for skills in directories of material, so none is missing there.

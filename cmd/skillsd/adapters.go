@@ -51,7 +51,9 @@ func writeAdapter(dir string, out io.Writer) error {
 			continue
 		case err == nil:
 			err = fsys.WriteFileIn(root, name+".skillsd-backup", there, 0o644)
-			fmt.Fprintf(out, "a copy of the file is %s\n", filepath.Join(dir, name+".skillsd-backup"))
+			if err == nil {
+				fmt.Fprintf(out, "a copy of the file is %s\n", filepath.Join(dir, name+".skillsd-backup"))
+			}
 		case errors.Is(err, fs.ErrNotExist):
 			err = nil
 		}

@@ -105,6 +105,8 @@ func checkEntry(f *zip.File, known names, links bool, found *Error) {
 	}
 	switch mode := f.Mode().Type(); {
 	case links && !dir && mode == fs.ModeSymlink && f.UncompressedSize64 <= maxLink:
+	case links && !dir && mode == fs.ModeSymlink:
+		found.add(f.Name, "is a link with a target of more than %d bytes", maxLink)
 	case dir && mode != fs.ModeDir, !dir && mode != 0:
 		found.add(f.Name, "is neither a regular file nor a directory")
 	case dir && f.UncompressedSize64 > 0:

@@ -278,7 +278,7 @@ func aside(data []byte) (size int) {
 		case !comment && bytes.HasPrefix(text, []byte("<!--")):
 			comment = !bytes.Contains(text, []byte("-->"))
 		case comment:
-			comment = !bytes.HasSuffix(text, []byte("-->"))
+			comment = !bytes.Contains(text, []byte("-->"))
 		case len(text) > 0 && text[0] != '#':
 			return 0
 		}

@@ -162,12 +162,22 @@ func (o *Options) sessionKey() ([]byte, error) {
 	}
 	path := filepath.Join(state, "session-ids.key")
 	const most = 1 << 10
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		if err := fsys.WriteFile(path, []byte(rand.Text()+rand.Text()), 0o600); err != nil {
-			return nil, err
-		}
+	if err := makeSecret(path); err != nil {
+		return nil, err
 	}
 	return config.ReadOperatorFile("state", path, most)
+}
+
+// makeSecret writes a random secret into a file, unless the file exists.
+func makeSecret(path string) error {
+	if fsys.Exists(path) {
+		return nil
+	}
+	err := fsys.WriteNew(path, []byte(rand.Text()+rand.Text()), 0o600)
+	if errors.Is(err, fs.ErrExist) { // another server of the state directory was faster
+		return nil
+	}
+	return err
 }
 
 // prepareHTTP reads the files that are needed before the server listens. The certificate is nil without TLS.
@@ -265,10 +275,8 @@ func (o *Options) ownToken(addr string, logger *slog.Logger) (*httpauth.Authenti
 		return nil, exit.Errorf(exit.Failure, hint, "the token of --http: %w", err)
 	}
 	token, hashes := filepath.Join(state, "http-token"), filepath.Join(state, "http-token.sha256")
-	if _, err := os.Lstat(token); errors.Is(err, fs.ErrNotExist) {
-		if err := fsys.WriteFile(token, []byte(rand.Text()+rand.Text()), 0o600); err != nil {
-			return nil, exit.Errorf(exit.Failure, hint, "the token of --http: %w", err)
-		}
+	if err := makeSecret(token); err != nil {
+		return nil, exit.Errorf(exit.Failure, hint, "the token of --http: %w", err)
 	}
 	const most = 1 << 10
 	text, err := config.ReadOperatorFile("state", token, most)

@@ -395,7 +395,7 @@ func (p *Plan) Open(ctx context.Context, logger *slog.Logger) (err error) {
 		return exit.Directory("state directory", "--state", err)
 	}
 	if err := p.openRecords(ctx, logger); err != nil {
-		return errors.Join(err, p.trees.Close())
+		return err
 	}
 	path, _ := o.Process.Env("PATH")
 	p.Detection = &detection{want: o.Sandbox, path: path, done: make(chan struct{}), uids: p.uids}
@@ -407,8 +407,7 @@ func (p *Plan) Open(ctx context.Context, logger *slog.Logger) (err error) {
 	if p.usesEnvironments() {
 		p.environments, err = environment.Open(config.EnvironmentsDir(state))
 		if err != nil {
-			return errors.Join(exit.Directory("state directory", "--state", err), p.Records.Close(),
-				p.trees.Close())
+			return exit.Directory("state directory", "--state", err) // Close closes the rest
 		}
 	}
 	p.scan.Cache = o.Roots.Cache(o.Process, p.roots)
@@ -523,6 +522,9 @@ func (p *Plan) Close(ctx context.Context, logger *slog.Logger) (err error) {
 	}
 	if p.environments != nil {
 		err = errors.Join(err, p.environments.Close())
+	}
+	if p.trees != nil {
+		err = errors.Join(err, p.trees.Close())
 	}
 	if p.Workspace.Dir != nil {
 		err = errors.Join(err, p.Workspace.Dir.Close())

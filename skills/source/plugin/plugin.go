@@ -227,7 +227,7 @@ func (s *Source) read(source fs.FS, file string, to any) bool {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
 	switch {
-	case errors.Is(err, fs.ErrInvalid) || err != nil:
+	case err != nil:
 		return false // a directory, for one
 	case len(data) > maxManifest:
 		err = fmt.Errorf("has more than %d bytes", maxManifest)

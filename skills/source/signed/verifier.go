@@ -73,16 +73,29 @@ func (v *Verifier) ask(ctx context.Context, bundle []byte, sum digest.Digest) (*
 			"with --trusted-root, or as trust.root of the configuration"}
 	}
 	key := sha256.Sum256(fmt.Appendf(nil, "%s %s", sum, bundle))
-	v.mu.Lock()
-	if v.known == nil {
-		v.known = map[[sha256.Size]byte]func() (*Answer, error){}
+	for {
+		v.mu.Lock()
+		if v.known == nil {
+			v.known = map[[sha256.Size]byte]func() (*Answer, error){}
+		}
+		if v.known[key] == nil {
+			v.known[key] = sync.OnceValues(func() (*Answer, error) { return v.run(ctx, bundle, sum) })
+		}
+		answer := v.known[key]
+		v.mu.Unlock()
+		known, err := answer()
+		isCanceled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+		if !isCanceled {
+			return known, err
+		}
+		// The caller that asked first was canceled, and others ask again.
+		v.mu.Lock()
+		delete(v.known, key)
+		v.mu.Unlock()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 	}
-	if v.known[key] == nil {
-		v.known[key] = sync.OnceValues(func() (*Answer, error) { return v.run(ctx, bundle, sum) })
-	}
-	answer := v.known[key]
-	v.mu.Unlock()
-	return answer()
 }
 
 func (v *Verifier) run(ctx context.Context, bundle []byte, sum digest.Digest) (*Answer, error) {

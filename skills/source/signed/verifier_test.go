@@ -1,6 +1,7 @@
 package signed
 
 import (
+	"context"
 	"errors"
 	"os"
 	"runtime"
@@ -90,5 +91,26 @@ func TestVerifierOnce(t *testing.T) {
 	}
 	if _, err := v.ask(t.Context(), []byte("bundle"), digest.FromString("x")); err == nil || asked != 2 {
 		t.Errorf("another digest: asked %d times: %v", asked, err)
+	}
+}
+
+// A caller that is canceled while it verifies a bundle does not decide for the others.
+func TestVerifierCanceled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := 0
+	v := &Verifier{Root: []byte("root"), Program: func() (string, error) {
+		asked++
+		if asked == 1 {
+			cancel()
+			return "", ctx.Err()
+		}
+		return "", &VerifierError{Reason: "is missing"}
+	}}
+	if _, err := v.ask(ctx, []byte("bundle"), ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("a canceled caller: %v", err)
+	}
+	_, err := v.ask(t.Context(), []byte("bundle"), "")
+	if _, ok := errors.AsType[*VerifierError](err); !ok || asked != 2 {
+		t.Errorf("the next caller: %v, asked %d times", err, asked)
 	}
 }

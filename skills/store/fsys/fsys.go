@@ -191,6 +191,22 @@ func WriteFile(name string, data []byte, mode fs.FileMode) error {
 	return writeFile(name, data, mode, true)
 }
 
+// WriteNew writes a file under a name that does not exist yet. Other processes see the whole file or none.
+//
+// Errors: fs.ErrExist; system errors.
+func WriteNew(name string, data []byte, mode fs.FileMode) error {
+	temp := filepath.Join(filepath.Dir(name), TempPrefix+rand.Text())
+	if err := WriteFile(temp, data, mode); err != nil {
+		return err
+	}
+	// A rename would replace the file of a process that was faster.
+	err := os.Link(temp, name)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return os.Rename(temp, name) // the file system has no hard links
+}
+
 // WriteUnsynced is WriteFile without a sync: after a crash the name may have another content. It is for files
 // whose readers detect incomplete content.
 //

@@ -234,3 +234,28 @@ func TestBelow(t *testing.T) {
 		}
 	}
 }
+
+// Of several processes that make the same file, one does, and all find what it wrote.
+func TestWriteNew(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "key")
+	errs := make(chan error)
+	for n := range 8 {
+		go func() { errs <- fsys.WriteNew(name, []byte{byte('a' + n)}, 0o600) }()
+	}
+	made := 0
+	for range 8 {
+		err := <-errs
+		switch {
+		case err == nil:
+			made++
+		case !errors.Is(err, fs.ErrExist):
+			t.Error(err)
+		}
+	}
+	data, err := os.ReadFile(name)
+	if made != 1 || err != nil || len(data) != 1 {
+		t.Errorf("%d made it: %q, %v", made, data, err)
+	}
+	noTemps(t, dir)
+}
