@@ -243,24 +243,14 @@ func renderIndex(files []skills.Resource, m marks) string {
 	}
 	const guide = "Files (read_skill_resource lists a directory):\n"
 	in := foldersOf(files)
-	for path, mark := range m.of {
-		if mark != markRunnable {
-			continue
-		}
-		for at, c := range path {
-			if c == '/' {
-				in[path[:at+1]].runs = true
-			}
-		}
-	}
+	in.markRunning(m)
 	dirs := slices.SortedFunc(maps.Keys(in), func(a, b string) int {
 		return cmp.Or(cmp.Compare(strings.Count(a, "/"), strings.Count(b, "/")),
 			cmp.Compare(len(in[a].entries), len(in[b].entries)), strings.Compare(a, b))
 	})
-	few := func(dir string) bool { return dir == "" || in[dir].files <= manyFiles || in[dir].runs }
 	open, whole := map[string]bool{}, true
 	for _, dir := range dirs {
-		open[dir] = few(dir)
+		open[dir] = in.few(dir)
 		whole = whole && open[dir]
 	}
 	if len(files) <= indexShare/shortLine || !whole {
@@ -273,13 +263,34 @@ func renderIndex(files []skills.Resource, m marks) string {
 			return all
 		}
 	}
-	clear(open)
-	room := indexShare - len(guide) - len(m.rest)
+	return guide + in.listWithin(dirs, indexShare-len(guide)-len(m.rest), m) + m.rest
+}
+
+// markRunning marks the directories with a script that may run.
+func (in folders) markRunning(m marks) {
+	for path, mark := range m.of {
+		if mark != markRunnable {
+			continue
+		}
+		for at, c := range path {
+			if c == '/' {
+				in[path[:at+1]].runs = true
+			}
+		}
+	}
+}
+
+// few reports whether a directory is shown with its entries, if there is room.
+func (in folders) few(dir string) bool { return dir == "" || in[dir].files <= manyFiles || in[dir].runs }
+
+// listWithin lists as many of dirs, in their order, as fit into a number of characters.
+func (in folders) listWithin(dirs []string, room int, m marks) string {
+	open := map[string]bool{}
 	list := in.list("", open, m)
 	for _, dir := range dirs[:min(len(dirs), maxOpen)] {
 		parent := dir[:strings.LastIndexByte(strings.TrimSuffix(dir, "/"), '/')+1]
 		if len(in[dir].entries) > indexShare/shortLine || parent != "" && !open[parent] || dir == "" ||
-			!few(dir) {
+			!in.few(dir) {
 			continue
 		}
 		open[dir] = true
@@ -289,12 +300,12 @@ func renderIndex(files []skills.Resource, m marks) string {
 			delete(open, dir)
 		}
 	}
-	if utf8.RuneCountInString(list) > room {
-		const rest = "…: read_skill_resource with the path . lists all\n"
-		list = string(session.CutText([]byte(list), room-len(rest)))
-		list = list[:strings.LastIndexByte(list, '\n')+1] + rest
+	if utf8.RuneCountInString(list) <= room {
+		return list
 	}
-	return guide + list + m.rest
+	const rest = "…: read_skill_resource with the path . lists all\n"
+	list = string(session.CutText([]byte(list), room-len(rest)))
+	return list[:strings.LastIndexByte(list, '\n')+1] + rest
 }
 
 const (

@@ -70,8 +70,8 @@ func answer(in io.Reader) (_ *signed.Answer, code int, _ error) {
 	return a, 1, err
 }
 
-// newVerifier returns a verifier that requires a time from a transparency log or a timestamp authority, and an
-// entry of each kind of log that the trusted root contains: of signatures, and of certificates.
+// newVerifier returns a verifier that requires a time from a transparency log or a timestamp authority, and
+// an entry of each kind of log that the trusted root contains: of signatures, and of certificates.
 func newVerifier(trusted *root.TrustedRoot) (*verify.Verifier, error) {
 	if len(trusted.RekorLogs()) == 0 && len(trusted.TimestampingAuthorities()) == 0 {
 		return nil, errors.New("it has neither a transparency log nor an authority of time")

@@ -525,6 +525,12 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 	if o.JSON {
 		return report.WriteJSON(o.app.out, rows)
 	}
+	o.printRows(rows)
+	return nil
+}
+
+// printRows prints the allowed scripts, each with what keeps it from running.
+func (o *allowOptions) printRows(rows []serve.AllowRow) {
 	if len(rows) == 0 {
 		o.app.printf("no script is allowed\n")
 	}
@@ -537,7 +543,6 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 			o.app.printf("%s %s\n", report.Pad("", 11), report.Printable(row.Detail))
 		}
 	}
-	return nil
 }
 
 // givenWorkspace is a workspace that scripts are given.

@@ -185,31 +185,7 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 		return exit.Usagef("run it without --write or --remove: it prints the entry, and the file to edit",
 			"skillsd does not change the file of %s", o.client.Title)
 	case o.Write:
-		if err := setup.Write(ctx); err != nil {
-			return err
-		}
-		err := o.permit(ctx, setup)
-		if err != nil && !o.Settled {
-			return err
-		}
-		if err != nil { // the client is connected
-			o.app.say("warning", o.client.Title+" asks too before a script runs, since its permissions "+
-				"cannot be written: "+err.Error())
-		}
-		o.advise()
-		if o.Files && !o.Settled {
-			fmt.Fprintf(o.app.err, "scripts see the directory in which %s works, and it sees what "+
-				"they print;\ntheir changes are staged, and checked before they are applied\n",
-				o.client.Title)
-		}
-		if !entry.Trust {
-			return nil
-		}
-		fmt.Fprintf(o.app.err, "%s calls the tools of %s without asking (\"trust\": true);\nwithout "+
-			"that, a run "+
-			"without a terminal has none of them. The allowlist still\ndecides which scripts run.\n",
-			o.client.Title, o.Name)
-		return nil
+		return o.write(ctx, setup)
 	case o.Remove:
 		err := setup.Remove(ctx)
 		if err != nil || !o.client.Project || o.keepPermits {
@@ -221,6 +197,33 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	o.advise()
+	return nil
+}
+
+// write adds the entry to the client, and prints what the user has to know of it.
+func (o *setupOptions) write(ctx context.Context, setup *clients.Setup) error {
+	if err := setup.Write(ctx); err != nil {
+		return err
+	}
+	err := o.permit(ctx, setup)
+	if err != nil && !o.Settled {
+		return err
+	}
+	if err != nil { // the client is connected
+		o.app.say("warning", o.client.Title+" asks too before a script runs, since its permissions "+
+			"cannot be written: "+err.Error())
+	}
+	o.advise()
+	if o.Files && !o.Settled {
+		fmt.Fprintf(o.app.err, "scripts see the directory in which %s works, and it sees what "+
+			"they print;\ntheir changes are staged, and checked before they are applied\n",
+			o.client.Title)
+	}
+	if setup.Entry.Trust {
+		fmt.Fprintf(o.app.err, "%s calls the tools of %s without asking (\"trust\": true);\nwithout "+
+			"that, a run without a terminal has none of them. The allowlist still\n"+
+			"decides which scripts run.\n", o.client.Title, o.Name)
+	}
 	return nil
 }
 

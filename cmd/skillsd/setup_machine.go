@@ -127,7 +127,20 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 		// Skills move before a client is connected, so that no client has them twice.
 		failed = s.adopt(ctx)
 	}
-	connected := 0
+	connected, err := s.connectAll(ctx, chosen, serveArgs)
+	if connected > 0 || len(chosen) == 0 {
+		s.next(slices.Concat(chosen, s.found))
+	}
+	if failed != nil || err != nil {
+		return &exit.Error{Code: exit.Problems} // each was printed
+	}
+	return nil
+}
+
+// connectAll connects clients, and prints why one could not be. It returns how many are connected.
+func (s *machineSetup) connectAll(
+	ctx context.Context, chosen []*clients.Client, serveArgs []string,
+) (connected int, failed error) {
 	for _, client := range chosen {
 		err := s.connect(ctx, client, serveArgs)
 		if err == nil {
@@ -141,13 +154,7 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 		// One client that fails does not keep the others from being connected.
 		failed = errors.Join(failed, err)
 	}
-	if connected > 0 || len(chosen) == 0 {
-		s.next(slices.Concat(chosen, s.found))
-	}
-	if failed != nil {
-		return &exit.Error{Code: exit.Problems}
-	}
-	return nil
+	return connected, failed
 }
 
 // look finds the clients and their skills.

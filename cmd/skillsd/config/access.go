@@ -43,26 +43,7 @@ func (o *AccessOptions) Register(flags *pflag.FlagSet, signers bool) {
 // Access returns the access that the flags grant. A token is never an argument, because other processes can
 // read arguments.
 func (o *AccessOptions) Access(p *Process) (install.Access, error) {
-	access := install.Access{Insecure: o.Insecure, Credentials: o.Credentials, Tokens: map[string]string{}}
-	add := func(flag, given string, value func(name string) (string, error)) error {
-		host, name, ok := strings.Cut(given, "=")
-		// A URL in place of the host would be a name that matches no source, and its token would never be
-		// used.
-		if !ok || host == "" || name == "" || strings.ContainsAny(host, "/@") {
-			return exit.Flag(flag, fmt.Errorf("%q is not HOST=NAME, such as git.example.com=%s", given,
-				map[string]string{"token-env": "GIT_TOKEN", "token-file": "token.txt"}[flag]))
-		}
-		token, err := value(name)
-		if _, chosen := errors.AsType[*exit.Error](err); err != nil && !chosen {
-			err = exit.Flag(flag, err)
-		}
-		if err != nil {
-			return err
-		}
-		// Names of hosts have no case (RFC 4343).
-		access.Tokens[strings.ToLower(host)] = token
-		return nil
-	}
+	access := install.Access{Insecure: o.Insecure, Credentials: o.Credentials}
 	var err error
 	switch {
 	case o.Issuer != "":
@@ -89,13 +70,39 @@ func (o *AccessOptions) Access(p *Process) (install.Access, error) {
 			}
 		}
 	}
+	access.Tokens, err = o.tokens(p)
+	return access, err
+}
+
+// tokens returns the tokens that the flags name, by host.
+func (o *AccessOptions) tokens(p *Process) (map[string]string, error) {
+	tokens := map[string]string{}
+	add := func(flag, given string, value func(name string) (string, error)) error {
+		host, name, ok := strings.Cut(given, "=")
+		// A URL in place of the host would be a name that matches no source, and its token would never be
+		// used.
+		if !ok || host == "" || name == "" || strings.ContainsAny(host, "/@") {
+			return exit.Flag(flag, fmt.Errorf("%q is not HOST=NAME, such as git.example.com=%s", given,
+				map[string]string{"token-env": "GIT_TOKEN", "token-file": "token.txt"}[flag]))
+		}
+		token, err := value(name)
+		if _, chosen := errors.AsType[*exit.Error](err); err != nil && !chosen {
+			err = exit.Flag(flag, err)
+		}
+		if err != nil {
+			return err
+		}
+		// Names of hosts have no case (RFC 4343).
+		tokens[strings.ToLower(host)] = token
+		return nil
+	}
 	for _, given := range o.Variables {
 		err := add("token-env", given, func(name string) (string, error) {
 			value, _ := p.Env(name)
 			return checkToken("the variable "+name, value)
 		})
 		if err != nil {
-			return access, err
+			return nil, err
 		}
 	}
 	for _, given := range o.Files {
@@ -107,10 +114,10 @@ func (o *AccessOptions) Access(p *Process) (install.Access, error) {
 			return checkToken(name, strings.TrimSpace(string(text)))
 		})
 		if err != nil {
-			return access, err
+			return nil, err
 		}
 	}
-	return access, nil
+	return tokens, nil
 }
 
 // readSigner reads the key, or the certificate of an authority, in the file of a flag.

@@ -81,6 +81,11 @@ func (f *Facts) Form(fields bool) Form {
 	default:
 		parts = append(parts, part{"arguments", "none, and no stdin"})
 	}
+	return layout(head, parts, fields)
+}
+
+// layout returns the form of a head of lines and of parts, each of which gets a share of the room.
+func layout(head []string, parts []part, fields bool) Form {
 	form := Form{Whole: true}
 	width, room := fieldColumns, maxFields
 	if !fields {

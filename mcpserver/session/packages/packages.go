@@ -174,35 +174,19 @@ func (e *Environments) Give(
 		}
 	}()
 	if base != nil {
-		tree, checked, err := e.check(ctx, name, base.Digest, "")
-		if err != nil {
+		if err := e.giveRoot(ctx, g, base); err != nil {
 			return nil, err
 		}
-		g.Root, err = rootfs.Mount(tree)
-		if err != nil {
-			return nil, err
-		}
-		g.Record.Root = base.Digest
-		g.Record.Checked, g.Record.FullAt = checked.How, provenance.Stamp(checked.At)
 	}
 	if locked.Root != nil {
 		return g, nil
 	}
 	var variant digest.Digest
 	if locked.Python != nil {
-		python, err := e.Finder(name, func(ctx context.Context, _ string) (*sandbox.Interpreter, error) {
-			return e.Python(ctx)
-		})(ctx, string(script.Python3))
-		switch {
-		case err != nil:
+		variant, err = e.givePython(ctx, g, locked)
+		if err != nil {
 			return nil, err
-		case python == nil || python.Venv != nil || environment.Minor(python.Version) != locked.Python.For:
-			return nil, refuse(InterpreterChanged, name, "the script's environment {name} is for Python "+
-				locked.Python.For+", which is not the server's", nil)
 		}
-		variant = locked.Variant(python.Path, python.Version, python.Digest)
-		g.Interpreter = within(in, python)
-		g.Path = sandbox.EnvDir + "/bin:" + systemPath
 	}
 	tree, checked, err := e.check(ctx, name, locked.Digest, variant)
 	if err != nil {
@@ -217,28 +201,67 @@ func (e *Environments) Give(
 	if at := provenance.Stamp(checked.At); base == nil || at.Before(g.Record.FullAt.Time) {
 		g.Record.Checked, g.Record.FullAt = checked.How, at
 	}
-	if locked.Python != nil {
-		g.Record.Packages += len(locked.Python.Packages)
+	if locked.Node == nil {
+		return g, nil
 	}
-	if locked.Node != nil {
-		if in.Name == string(script.Deno) {
-			if major, _, _ := strings.Cut(in.Version, "."); major == "0" || major == "1" {
-				return nil, refuse(Unsupported, name,
-					"the script's environment {name} has packages of npm, which "+
-						"Deno finds from version 2 on; the server has "+in.Version, nil)
-			}
-			g.Flags = []string{"--node-modules-dir=manual"}
-		}
-		g.Record.Packages += len(locked.Node.Packages)
-		modules, err := tree.OpenDir("node_modules")
-		if err != nil {
-			return nil, err
-		}
-		g.Mounts = append(g.Mounts, sandbox.Mount{Dir: modules, At: sandbox.NodeModulesDir})
-		// Last in PATH, since a package chooses the names of its programs.
-		g.Path += ":" + sandbox.NodeModulesDir + "/.bin"
+	modules, err := tree.OpenDir("node_modules")
+	if err != nil {
+		return nil, err
 	}
-	return g, nil
+	g.Mounts = append(g.Mounts, sandbox.Mount{Dir: modules, At: sandbox.NodeModulesDir})
+	return g, g.addNode(locked.Node)
+}
+
+// giveRoot mounts the root file system of an environment.
+func (e *Environments) giveRoot(ctx context.Context, g *Given, base *environment.Locked) error {
+	tree, checked, err := e.check(ctx, g.Record.Name, base.Digest, "")
+	if err != nil {
+		return err
+	}
+	g.Root, err = rootfs.Mount(tree)
+	if err != nil {
+		return err
+	}
+	g.Record.Root = base.Digest
+	g.Record.Checked, g.Record.FullAt = checked.How, provenance.Stamp(checked.At)
+	return nil
+}
+
+// givePython puts the script's interpreter into the virtual environment of the packages, and returns the
+// variant of their tree for the Python that is found.
+func (e *Environments) givePython(
+	ctx context.Context, g *Given, locked *environment.Locked,
+) (variant digest.Digest, err error) {
+	name := g.Record.Name
+	python, err := e.Finder(name, func(ctx context.Context, _ string) (*sandbox.Interpreter, error) {
+		return e.Python(ctx)
+	})(ctx, string(script.Python3))
+	if err != nil {
+		return "", err
+	}
+	if python == nil || python.Venv != nil || environment.Minor(python.Version) != locked.Python.For {
+		return "", refuse(InterpreterChanged, name, "the script's environment {name} is for Python "+
+			locked.Python.For+", which is not the server's", nil)
+	}
+	g.Interpreter = within(g.Base, python)
+	g.Path = sandbox.EnvDir + "/bin:" + g.Path
+	g.Record.Packages += len(locked.Python.Packages)
+	return locked.Variant(python.Path, python.Version, python.Digest), nil
+}
+
+// addNode lets the interpreter find the packages of npm, which are mounted.
+func (g *Given) addNode(locked *environment.LockedNode) error {
+	if g.Base.Name == string(script.Deno) {
+		if major, _, _ := strings.Cut(g.Base.Version, "."); major == "0" || major == "1" {
+			return refuse(Unsupported, g.Record.Name, "the script's environment {name} has packages of npm, "+
+				"which Deno finds from version 2 on; the server has "+g.Base.Version, nil)
+		}
+		g.Flags = []string{"--node-modules-dir=manual"}
+	}
+	g.Record.Packages += len(locked.Packages)
+	// Last in PATH, since a package chooses the names of its programs.
+	g.Path += ":" + sandbox.NodeModulesDir + "/.bin"
+	return nil
 }
 
 // within returns the interpreter of a script in a virtual environment of python, which the script finds by
