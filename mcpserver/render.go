@@ -281,7 +281,9 @@ func (in folders) markRunning(m marks) {
 }
 
 // few reports whether a directory is shown with its entries, if there is room.
-func (in folders) few(dir string) bool { return dir == "" || in[dir].files <= manyFiles || in[dir].runs }
+func (in folders) few(dir string) bool {
+	return dir == "" || in[dir].files <= manyFiles || in[dir].runs
+}
 
 // listWithin lists as many of dirs, in their order, as fit into a number of characters.
 func (in folders) listWithin(dirs []string, room int, m marks) string {

@@ -32,30 +32,8 @@ func (d *decoder) check(o *Options) {
 			d.refuse(fmt.Sprintf("roots[%d]", i), "%s", err)
 		}
 	}
-	for name, secret := range o.Secrets {
-		key := "secrets." + name
-		if err := policy.CheckVariable(name); err != nil {
-			d.refuse(key, "%s", err)
-		}
-		// With two sources it would be a guess which of them has the secret.
-		if (secret.Env == "") == (secret.File == "") {
-			d.refuse(key, "needs either env, a variable of the server, or file")
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(o.Environments)) {
-		if e := o.Environments[name]; !environment.ValidName(name) {
-			d.refuse("environments."+name, "a name consists of lower-case letters, digits and single hyphens")
-		} else if err := making.CheckAsked(e.Python, e.Node); err != nil {
-			d.refuse("environments."+name, "%s", err)
-		} else if e.Root != "" && (len(e.Python)+len(e.Node) > 0 || e.Base != "") {
-			d.refuse("environments."+name, "a root file system has no packages: give those to another "+
-				"environment, with base: %s", name)
-		} else if _, err := rootfs.ParseSource(e.Root); e.Root != "" && err != nil {
-			d.refuse("environments."+name, "root: %s", err)
-		} else if e.Base != "" && o.Environments[e.Base].Root == "" {
-			d.refuse("environments."+name, "base: environment %s has no root file system", shown(e.Base))
-		}
-	}
+	d.checkSecrets(o)
+	d.checkEnvironments(o)
 	for _, kind := range slices.Sorted(maps.Keys(o.Index)) {
 		if _, err := making.ParseIndex(o.Index[kind]); err != nil {
 			d.refuse("index."+kind, "%s", err)
@@ -83,6 +61,40 @@ func (d *decoder) check(o *Options) {
 			if err := option.checkRange(); err != nil {
 				d.refuse(option.Key, "%s", err)
 			}
+		}
+	}
+}
+
+func (d *decoder) checkSecrets(o *Options) {
+	for name, secret := range o.Secrets {
+		key := "secrets." + name
+		if err := policy.CheckVariable(name); err != nil {
+			d.refuse(key, "%s", err)
+		}
+		// With two sources it would be a guess which of them has the secret.
+		if (secret.Env == "") == (secret.File == "") {
+			d.refuse(key, "needs either env, a variable of the server, or file")
+		}
+	}
+}
+
+func (d *decoder) checkEnvironments(o *Options) {
+	for _, name := range slices.Sorted(maps.Keys(o.Environments)) {
+		e, key := o.Environments[name], "environments."+name
+		wrong := making.CheckAsked(e.Python, e.Node)
+		_, badRoot := rootfs.ParseSource(e.Root)
+		switch {
+		case !environment.ValidName(name):
+			d.refuse(key, "a name consists of lower-case letters, digits and single hyphens")
+		case wrong != nil:
+			d.refuse(key, "%s", wrong)
+		case e.Root != "" && (len(e.Python)+len(e.Node) > 0 || e.Base != ""):
+			d.refuse(key, "a root file system has no packages: give those to another environment, with "+
+				"base: %s", name)
+		case e.Root != "" && badRoot != nil:
+			d.refuse(key, "root: %s", badRoot)
+		case e.Base != "" && o.Environments[e.Base].Root == "":
+			d.refuse(key, "base: environment %s has no root file system", shown(e.Base))
 		}
 	}
 }
