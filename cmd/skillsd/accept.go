@@ -162,10 +162,12 @@ func (a *app) acceptAll(ctx context.Context, left []*install.Change, all int, sh
 		switch word {
 		case "s", "show":
 			show()
-		case "a", "accept", "accept all":
+		case "a", "all", "accept", "accept all":
 			return true, nil
-		default:
+		case "", "n", "no", "skip":
 			return false, nil
+		default:
+			a.notef("answer s to show them, a to accept all, or n to skip them")
 		}
 	}
 }

@@ -34,8 +34,8 @@ type Request struct {
 	// Skills are the skills to install, by the names of their directories or their own. Without them and All,
 	// exactly one is expected.
 	Skills []string
-	// KeepGoing installs the skills that can be installed if others cannot. Skills that do not load never stop
-	// a request for all of a source or of a plugin; with KeepGoing they are refusals too.
+	// KeepGoing installs the skills that can be installed if others cannot. Skills that do not load never
+	// stop a request for all of a source or of a plugin; with KeepGoing they are refusals too.
 	KeepGoing bool
 	// WithRequirements also installs the skills of the source that the requested ones require. The whole
 	// source is searched for them; Subdir limits only where the requested skills are.
@@ -334,7 +334,8 @@ func (p *Plan) named(
 // noSkill returns the error for a name that no candidate has.
 func (f *fetched) noSkill(all []candidate, name string) error {
 	if of := f.plugins.Find(name); of != nil {
-		return refuse("give --plugin "+clip(of.Name), "the source has no skill %q: that is a plugin", clip(name))
+		return refuse("give --plugin "+clip(of.Name),
+			"the source has no skill %q: that is a plugin", clip(name))
 	}
 	var known, paths []string
 	for _, c := range all {
@@ -358,8 +359,8 @@ func nearestFirst(name string, keys, words []string) string {
 	for n, key := range keys {
 		all[n] = near{words[n], limit + 1}
 		if max(len(key), len(name)) <= longest {
-			distance := skills.EditDistance([]rune(strings.ToLower(name)), []rune(strings.ToLower(key)), limit)
-			all[n].distance = min(distance, limit+1)
+			typed, known := []rune(strings.ToLower(name)), []rune(strings.ToLower(key))
+			all[n].distance = min(skills.EditDistance(typed, known, limit), limit+1)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b near) int { return a.distance - b.distance })

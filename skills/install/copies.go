@@ -202,7 +202,9 @@ func (c *candidate) isCopyOf(all []candidate) bool {
 
 // only returns the candidate that a name means among those that have it: the one in a plugin, or else the
 // first by rank. Those that are neither equal to it nor copies for one tool are the others.
-func (f *fetched) only(ctx context.Context, named []candidate) (one candidate, others []candidate, err error) {
+func (f *fetched) only(
+	ctx context.Context, named []candidate,
+) (one candidate, others []candidate, err error) {
 	loadable := slices.DeleteFunc(slices.Clone(named), func(c candidate) bool { return c.skill == nil })
 	inPlugin := slices.DeleteFunc(slices.Clone(loadable), func(c candidate) bool { return c.plugin == nil })
 	switch {
