@@ -92,8 +92,8 @@ func (f *fetched) nameAmong(ctx context.Context, c candidate, all []candidate) (
 	return c.besideGroup(all), nil
 }
 
-// besideGroup returns a candidate with another name if its own is the directory of others: that of a plugin,
-// which keeps it.
+// besideGroup returns a candidate with another name if its own is the directory of others. A plugin keeps its
+// directory.
 func (c candidate) besideGroup(others []candidate) candidate {
 	below := strings.ToLower(c.name) + "/"
 	isGroup := func(o candidate) bool { return strings.HasPrefix(strings.ToLower(o.name), below) }
