@@ -280,6 +280,9 @@ func (p *Plan) requested(
 	ctx context.Context, from *fetched, req Request, all, loadable []candidate,
 ) ([]candidate, error) {
 	switch {
+	case len(all) == 0 && req.Plugin != "":
+		return nil, refuse("only skills are installed: choose another plugin",
+			"the source has no skill: %s", from.without(req.Plugin))
 	case len(all) == 0:
 		return nil, refuse("look at it, and name the directory with --subdir",
 			"the source has no skill: %s", from.without(req.Plugin))

@@ -166,7 +166,7 @@ type PluginRow struct {
 	Remote            string // the source of a plugin that is elsewhere
 }
 
-// pluginRows describes the plugins of a source.
+// pluginRows describes the plugins of a source, first those with skills in it.
 func (f *fetched) pluginRows(all []candidate) (rows []PluginRow) {
 	for _, p := range f.plugins.Plugins {
 		if f.origin.Path != "." && p.Remote.Source != "" {
@@ -182,6 +182,7 @@ func (f *fetched) pluginRows(all []candidate) (rows []PluginRow) {
 			rows = append(rows, row)
 		}
 	}
+	slices.SortStableFunc(rows, func(a, b PluginRow) int { return min(b.Skills, 1) - min(a.Skills, 1) })
 	return rows
 }
 
