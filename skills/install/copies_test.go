@@ -41,3 +41,33 @@ func TestCopies(t *testing.T) {
 		}
 	}
 }
+
+// A skill that several plugins list stays one of the plugin that it was installed from.
+func TestSharedSkill(t *testing.T) {
+	m := newMachine(t)
+	files := shared()
+	files["skills/a/SKILL.md"] += "Read ${PLUGIN_ROOT}.\n"
+	dir := write(t, t.TempDir(), files)
+	i := m.open()
+	if err := apply(t.Context(), i, Request{Source: dir, Plugin: "y"}); err != nil {
+		t.Fatal(err)
+	}
+	e := i.Lock().Find("y/a")
+	if e == nil || e.Plugin.String() != "y" || len(e.Taken) != 1 || e.Taken[0].From != "p/y/plugin.json" {
+		t.Fatalf("entry = %+v", e)
+	}
+	updateAll(t, i)
+	if after := i.Lock().Find("y/a"); after.Tree != e.Tree || after.Plugin.String() != "y" {
+		t.Errorf("after an update without a change: %+v", after)
+	}
+	second := newMachine(t).open()
+	if _, err := synced(t.Context(), second, Sync{Lock: i.Lock()}); err != nil {
+		t.Error(err)
+	}
+	if err := apply(t.Context(), i, Request{Source: dir, All: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(i.Lock()); !slices.Equal(got, []string{"x/b", "y/a"}) {
+		t.Errorf("installed %q", got)
+	}
+}
