@@ -115,7 +115,8 @@ func (f *fetched) contents(
 	if err != nil || of == nil || signed && !f.vouched {
 		return linked, err
 	}
-	return f.once(&f.done.whole, sk.Dir+"\x00"+of.Name, func() (*contents, error) { return f.takeNamed(ctx, linked, of) })
+	key := sk.Dir + "\x00" + of.Name
+	return f.once(&f.done.whole, key, func() (*contents, error) { return f.takeNamed(ctx, linked, of) })
 }
 
 // taker returns a taker for contents, or nil if the directory of the skill cannot be found in the source.
