@@ -34,8 +34,9 @@ type Request struct {
 	// Skills are the skills to install, by the names of their directories or their own. Without them and All,
 	// exactly one is expected.
 	Skills []string
-	// KeepGoing installs the skills that can be installed if others cannot. Skills that do not load never
-	// stop a request for all of a source or of a plugin; with KeepGoing they are refusals too.
+	// KeepGoing installs the skills that can be installed if others cannot. Skills that do not load, or that
+	// policy.Arrival refuses, never stop a request for all of a source or of a plugin; with KeepGoing they
+	// are refusals too.
 	KeepGoing bool
 	// WithRequirements also installs the skills of the source that the requested ones require. The whole
 	// source is searched for them; Subdir limits only where the requested skills are.
@@ -146,7 +147,7 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 	if remote, ok := from.remote(req.Plugin); ok {
 		return p.addRemote(ctx, req, remote)
 	}
-	p.Notes = from.notes
+	p.Notes, p.whole = from.notes, req.whole() && !req.KeepGoing
 	for _, problem := range from.plugins.Problems[:min(len(from.plugins.Problems), maxListed)] {
 		p.notef("%s", problem)
 	}
@@ -207,6 +208,10 @@ func (r *Request) origin() (Origin, error) {
 // refused returns a RefusedError if a refused skill stops the whole plan: without KeepGoing, or if none is
 // left.
 func (p *Plan) refused(req Request, others int) error {
+	if others == 0 && p.there == 0 {
+		p.Refused, p.LeftOut = append(p.Refused, p.LeftOut...), nil
+		p.sortRefusals()
+	}
 	if len(p.Refused) == 0 || req.KeepGoing && others > 0 {
 		return nil
 	}
@@ -254,17 +259,13 @@ func (p *Plan) choose(
 		// One skill was requested and found, so a broken one beside it is no failure.
 		case len(loadable) == 1 && !req.whole() && len(req.Skills) == 0:
 			p.notef("%q %s", clip(c.path), c.err)
-		case req.whole() && !req.KeepGoing && !c.failed:
-			p.LeftOut = append(p.LeftOut, c.refusal())
-		default:
+		case c.failed:
 			p.Refused = append(p.Refused, c.refusal())
+		default:
+			p.leave(c.refusal())
 		}
 	}
-	if len(chosen) == 0 && len(loadable) == 0 {
-		p.Refused, p.LeftOut = append(p.Refused, p.LeftOut...), nil
-	}
-	slices.SortStableFunc(p.Refused, compareRefusals)
-	slices.SortStableFunc(p.LeftOut, compareRefusals)
+	p.sortRefusals()
 	return chosen, nil
 }
 

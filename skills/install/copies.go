@@ -151,7 +151,7 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 	for n, c := range kept {
 		kept[n] = c.besideGroup(kept)
 	}
-	// A skill of which an equal copy is installed is there, under the name of that.
+	// A skill is there if an equal copy is, under the name of the copy.
 	present := map[string]bool{}
 	for _, c := range left {
 		present[c.taken] = present[c.taken] || c.equal && p.i.lock.from(from.origin, c.path) != nil
@@ -161,8 +161,9 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 	}
 	total := len(kept)
 	kept = slices.DeleteFunc(kept, isPresent)
-	if n := total - len(kept); n > 0 {
-		p.notef("%d of its skills are installed already; see `skillsd update`", n)
+	p.there = total - len(kept)
+	if p.there > 0 {
+		p.notef("%d of its skills are installed already; see `skillsd update`", p.there)
 	}
 	p.noteCopies(left)
 	return kept, nil
