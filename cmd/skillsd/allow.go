@@ -470,12 +470,10 @@ func (a *app) isSet(flag string) bool {
 	return value != ""
 }
 
-// parseScript parses SKILL:PATH. The skill may be written as PLUGIN:SKILL, as clients do; neither has a colon
-// in its name.
+// parseScript parses SKILL:PATH. The skill may be written as PLUGIN:SKILL, as clients do.
 func parseScript(spec string) (policy.Entry, error) {
-	parts := strings.SplitN(spec, ":", 3)
-	if len(parts) == 3 && !strings.ContainsAny(parts[1], "/@.") && !strings.Contains(parts[2], "=") {
-		spec = parts[0] + "/" + parts[1] + ":" + parts[2]
+	if full, ok := policy.InPlugin(spec); ok {
+		spec = full
 	}
 	entry, err := policy.ParseEntry(spec)
 	for part := range strings.SplitSeq(spec, ":") {

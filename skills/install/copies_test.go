@@ -71,3 +71,23 @@ func TestSharedSkill(t *testing.T) {
 		t.Errorf("installed %q", got)
 	}
 }
+
+// Skills of a plugin that mention or require each other find the ones that are installed.
+func TestSiblings(t *testing.T) {
+	m := newMachine(t)
+	dir := write(t, t.TempDir(), map[string]string{"plugin.json": `{"name":"p"}`,
+		"skills/asks/SKILL.md":  "---\nname: asks\ndescription: Asks.\nmetadata:\n  requires:\n    skills: [gives]\n---\nUse the `gives` skill.\n",
+		"skills/gives/SKILL.md": skillText("gives")})
+	i := m.open()
+	if err := apply(t.Context(), i, Request{Source: dir, Skills: []string{"gives"}}); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := i.Add(t.Context(), Request{Source: dir, Skills: []string{"asks"}, WithRequirements: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plan.Close()
+	if len(plan.Changes) != 1 || len(plan.Refused) > 0 || plan.Lacking > 0 || len(plan.Notes) > 0 {
+		t.Errorf("changes %v, refused %v, notes %q", plan.Changes, plan.Refused, plan.Notes)
+	}
+}
