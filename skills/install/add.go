@@ -341,6 +341,8 @@ func (f *fetched) noSkill(all []candidate, name string) error {
 		return refuse("give --plugin "+clip(of.Name),
 			"the source has no skill %q: that is a plugin", clip(name))
 	}
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b candidate) int { return rank(a.path) - rank(b.path) })
 	var known, paths []string
 	for _, c := range all {
 		known, paths = append(known, path.Base(c.path)), append(paths, c.path)
@@ -378,7 +380,8 @@ func nearestFirst(name string, keys, words []string) string {
 }
 
 // withName returns the candidate at a path, or else those with a name. The plugin may be in front, as in
-// figma:figma-use and figma/figma-use, and so may the last directories of the path.
+// figma:figma-use and figma/figma-use, and so may a directory above, as in the names of skills whose own name
+// others have, or the last directories of the path.
 func (f *fetched) withName(all []candidate, name string) (found []candidate) {
 	name = strings.Trim(name, "/")
 	group, own, inGroup := strings.Cut(name, ":")
@@ -397,7 +400,9 @@ func (f *fetched) withName(all []candidate, name string) (found []candidate) {
 		case inGroup && of != nil && c.isOf(of) && isNamed(own):
 			c.plugin = of
 			found = append(found, c)
-		case isNamed(name), strings.HasSuffix(c.path, "/"+strings.ReplaceAll(name, ":", "/")) && inGroup:
+		case isNamed(name),
+			inGroup && isNamed(own) && slices.Contains(strings.Split(path.Dir(c.path), "/"), group),
+			inGroup && strings.HasSuffix(c.path, "/"+name):
 			found = append(found, c)
 		}
 	}

@@ -290,6 +290,8 @@ func TestChoice(t *testing.T) {
 			req: Request{Skills: []string{"a"}}, err: `the source has 2 skills "a"`},
 		{name: "one of two by its path", files: map[string]string{"p/a/SKILL.md": skillText("a"), "q/a/SKILL.md": skillText("a") + "x\n"},
 			req: Request{Skills: []string{"q/a"}}, want: []string{"q/a"}},
+		{name: "one of two by its name among all", files: map[string]string{"p/u/skills/a/SKILL.md": skillText("a"), "p/v/skills/a/SKILL.md": skillText("a") + "x\n"},
+			req: Request{Skills: []string{"v/a"}}, want: []string{"v/a"}},
 		{name: "the first of several", files: map[string]string{"p/a/SKILL.md": skillText("a"), "skills/a/SKILL.md": skillText("a") + "x\n"},
 			req: Request{Skills: []string{"a"}}, want: []string{"a"}},
 		{name: "one name for two", files: map[string]string{"p/a/SKILL.md": skillText("a"), "p/b/SKILL.md": skillText("b")},
