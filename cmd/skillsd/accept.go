@@ -46,13 +46,16 @@ func (a *app) acceptInstalled(ctx context.Context, args []string, yes bool) erro
 	if err = cmp.Or(a.byUser("--accept"), err); err != nil {
 		return err
 	}
-	trees := map[string]digest.Digest{}
-	for _, arg := range args {
-		name, tree, _ := strings.Cut(arg, "@")
-		trees[name] = digest.Digest(tree)
-	}
 	return a.carryOut(ctx, planned{
-		compute: func(i *install.Installer) (*install.Plan, error) { return i.Accept(trees) },
+		compute: func(i *install.Installer) (*install.Plan, error) {
+			trees := map[string]digest.Digest{}
+			for _, arg := range args {
+				name, tree, _ := strings.Cut(arg, "@")
+				full := inFull(i.Lock(), []string{name})
+				trees[full[0]] = digest.Digest(tree)
+			}
+			return i.Accept(trees)
+		},
 		confirm: func(ctx context.Context, plan *install.Plan) error {
 			for n := range plan.Changes {
 				c := &plan.Changes[n]
@@ -162,10 +165,12 @@ func (a *app) acceptAll(ctx context.Context, left []*install.Change, all int, sh
 		switch word {
 		case "s", "show":
 			show()
-		case "a", "accept", "accept all":
+		case "a", "all", "accept", "accept all":
 			return true, nil
-		default:
+		case "", "n", "no", "skip":
 			return false, nil
+		default:
+			a.notef("answer s to show them, a to accept all, or n to skip them")
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -231,7 +230,7 @@ func (o *allowOptions) skillOf(
 ) (*skills.Skill, error) {
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {
-		return nil, o.notServed(snapshot, entry.Skill)
+		return nil, o.notServed(snapshot, entry)
 	}
 	if nested := snapshot.Nested(sk, entry.Path); nested != nil && script.Outside(entry.Path) {
 		// The nested skill's own entry is what runs see, since its files belong to it.
@@ -252,8 +251,9 @@ func (o *allowOptions) skillOf(
 	return sk, nil
 }
 
-// notServed returns the error for a path at which no skill is served.
-func (o *allowOptions) notServed(snapshot *skills.Snapshot, path string) error {
+// notServed returns the error for an entry with a path at which no skill is served.
+func (o *allowOptions) notServed(snapshot *skills.Snapshot, entry policy.Entry) error {
+	path := entry.Skill
 	for _, withheld := range snapshot.Withheld {
 		if withheld.Path == path {
 			status := snapshot.Status(withheld)
@@ -262,9 +262,11 @@ func (o *allowOptions) notServed(snapshot *skills.Snapshot, path string) error {
 		}
 	}
 	// An entry needs a path: another skill could get the same name later.
-	_, err := snapshot.Lookup(path)
+	named, err := snapshot.Lookup(path)
 	if err == nil {
-		err = fmt.Errorf("%q is the name of a skill, not its path; see `skillsd list`", path)
+		entry.Skill = named.Path
+		return exit.Errorf(exit.Failure, "skillsd allow "+serve.ShellName(entry),
+			"%q is the name of a skill, not its path", config.Clip(path))
 	}
 	return o.app.offOr(path, cmp.Or(report.BrokenError(exit.Failure, snapshot, path),
 		report.LookupError(exit.Failure, "", err)))
@@ -468,8 +470,11 @@ func (a *app) isSet(flag string) bool {
 	return value != ""
 }
 
-// parseScript parses SKILL:PATH.
+// parseScript parses SKILL:PATH. The skill may be written as PLUGIN:SKILL, as clients do.
 func parseScript(spec string) (policy.Entry, error) {
+	if full, ok := policy.InPlugin(spec); ok {
+		spec = full
+	}
 	entry, err := policy.ParseEntry(spec)
 	for part := range strings.SplitSeq(spec, ":") {
 		if err == nil && strings.Trim(part, " ") != part {

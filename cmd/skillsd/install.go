@@ -246,8 +246,8 @@ func newInstallCmd(a *app) *cobra.Command {
 			"skillsd.lock in the state directory has the source, the commit and the digest of every " +
 			"file. With --keep-going the exit code is 3 if a skill was left out.\n\n" +
 			"A skill with invisible text or other suspicious content needs your review first. On a " +
-			"terminal you are asked; elsewhere it is installed and not served, and the exit code is 3. " +
-			"See `skillsd update --accept` and `skillsd help install`.",
+			"terminal you are asked; elsewhere it is installed and not served. The exit code is then 3; " +
+			"with --all or --plugin it is 0. See `skillsd update --accept` and `skillsd help install`.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: runE(opts.run),
 	}

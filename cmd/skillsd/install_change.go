@@ -18,6 +18,17 @@ import (
 	"github.com/skillsd/skillsd/skills/install"
 )
 
+// inFull returns the names of installed skills as the lock file has them; other names stay.
+func inFull(lock *install.Lock, names []string) []string {
+	full := slices.Clone(names)
+	for n, name := range full {
+		if e := lock.Named(name); e != nil {
+			full[n] = e.Name
+		}
+	}
+	return full
+}
+
 // newChangeCmds returns the commands whose only arguments are names of installed skills.
 func newChangeCmds(a *app) []*cobra.Command {
 	// verb is the past participle for the message. Only a user may serve a skill again or remove it; an agent
@@ -33,7 +44,10 @@ func newChangeCmds(a *app) []*cobra.Command {
 				}
 			}
 			return a.carryOut(ctx, planned{
-				compute: func(i *install.Installer) (*install.Plan, error) { return do(i, names...) },
+				compute: func(i *install.Installer) (*install.Plan, error) {
+					names = inFull(i.Lock(), names)
+					return do(i, names...)
+				},
 				print: func(plan *install.Plan) error {
 					trees := map[string]string{}
 					for _, c := range plan.Changes {
@@ -396,7 +410,7 @@ func (o *updateOptions) accepted(args []string) (quarantined, names []string, er
 	}
 	for _, arg := range args {
 		name, tree, hasTree := strings.Cut(arg, "@")
-		e := lock.Find(name)
+		e := lock.Named(name)
 		switch {
 		case strings.HasPrefix(arg, "sha256:"):
 			o.Accept = append(o.Accept, arg)
@@ -453,7 +467,7 @@ func (o *updateOptions) run(ctx context.Context, args []string) error {
 			return o.app.accept(ctx, plan, o.Accept, !o.JSON)
 		},
 		compute: func(i *install.Installer) (*install.Plan, error) {
-			plan, err := i.UpdateMoved(ctx, names, o.moves, access)
+			plan, err := i.UpdateMoved(ctx, inFull(i.Lock(), names), o.moves, access)
 			if err != nil {
 				return plan, err
 			}

@@ -8,15 +8,19 @@ import (
 // pastedCommands are the commands of other installers, as the READMEs of repositories have them. The words
 // after them name a source.
 var pastedCommands = [][]string{
-	{"skills", "add"}, {"skills", "install"}, {"add-skill"},
+	{"skills", "add"}, {"skills", "install"}, {"openskills", "install"}, {"add-skill"},
 	{"plugin", "marketplace", "add"}, {"/plugin", "marketplace", "add"},
+	{"plugin", "install"}, {"/plugin", "install"}, {context7, "skills", "install"},
 	{"gemini", "extensions", "install"}, {"gemini", "skills", "install"}, {"gh", "skill", "install"},
 	{"git", "clone"}, {"skillsd", "install"},
 }
 
 // pastedRunners are words before a command that only start it.
-var pastedRunners = []string{"$", "npx", "bunx", "pnpm", "yarn", "dlx", "exec", "claude", "copilot", "-y",
-	"--yes"}
+var pastedRunners = []string{"$", "npx", "bunx", "pnpm", "yarn", "dlx", "exec", "claude", "copilot",
+	"codex", "-y", "--yes"}
+
+// context7 is the installer that writes a repository of GitHub as /OWNER/REPO.
+const context7 = "ctx7"
 
 // pasted rewrites `install COMMAND...`, with the command of another installer as it was copied, to the same
 // in words of this program: `npx skills add OWNER/REPO --skill pdf` becomes `install OWNER/REPO pdf`. Such a
@@ -30,7 +34,7 @@ func pasted(args []string) ([]string, bool) {
 		rest := withoutRunners(args)
 		for _, command := range pastedCommands {
 			if startsWith(rest, command) {
-				return append([]string{"install"}, translated(rest[len(command):])...), true
+				return append([]string{"install"}, translated(command, rest)...), true
 			}
 		}
 	}
@@ -45,11 +49,24 @@ func pasted(args []string) ([]string, bool) {
 		words = withoutRunners(words)
 		for _, command := range pastedCommands {
 			if startsWith(words, command) {
-				return slices.Concat(args[:at], translated(words[len(command):])), true
+				return slices.Concat(args[:1], options(args[1:at]), translated(command, words)), true
 			}
 		}
 	}
 	return args, false
+}
+
+// options returns the options among words, each with the word after it, which may be its value. Other words
+// before a command are programs that start it.
+func options(words []string) (kept []string) {
+	for n, word := range words {
+		isOption := strings.HasPrefix(word, "-")
+		isValue := n > 0 && strings.HasPrefix(words[n-1], "-") && !strings.Contains(words[n-1], "=")
+		if isOption || isValue {
+			kept = append(kept, word)
+		}
+	}
+	return kept
 }
 
 // startsWith reports whether words begin with a command; a word may have a version, as in skills@latest.
@@ -79,8 +96,12 @@ func withoutRunners(words []string) []string {
 	return words
 }
 
-// translated returns the arguments of another installer as arguments of install.
-func translated(words []string) (args []string) {
+// translated returns the arguments of a command of another installer as arguments of install.
+func translated(command, words []string) (args []string) {
+	words = slices.Clone(words[len(command):])
+	if command[0] == context7 {
+		words[0] = strings.TrimPrefix(words[0], "/")
+	}
 	var names []string
 	for len(words) > 0 {
 		word := words[0]

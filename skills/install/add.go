@@ -34,8 +34,9 @@ type Request struct {
 	// Skills are the skills to install, by the names of their directories or their own. Without them and All,
 	// exactly one is expected.
 	Skills []string
-	// KeepGoing installs the skills that can be installed if others cannot. Skills that do not load never stop
-	// a request for all of a source or of a plugin; with KeepGoing they are refusals too.
+	// KeepGoing installs the skills that can be installed if others cannot. Skills that do not load, or that
+	// policy.Arrival refuses, never stop a request for all of a source or of a plugin; with KeepGoing they
+	// are refusals too.
 	KeepGoing bool
 	// WithRequirements also installs the skills of the source that the requested ones require. The whole
 	// source is searched for them; Subdir limits only where the requested skills are.
@@ -146,7 +147,7 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 	if remote, ok := from.remote(req.Plugin); ok {
 		return p.addRemote(ctx, req, remote)
 	}
-	p.Notes = from.notes
+	p.Notes, p.whole = from.notes, req.whole() && !req.KeepGoing
 	for _, problem := range from.plugins.Problems[:min(len(from.plugins.Problems), maxListed)] {
 		p.notef("%s", problem)
 	}
@@ -207,6 +208,10 @@ func (r *Request) origin() (Origin, error) {
 // refused returns a RefusedError if a refused skill stops the whole plan: without KeepGoing, or if none is
 // left.
 func (p *Plan) refused(req Request, others int) error {
+	if others == 0 && p.there == 0 {
+		p.Refused, p.LeftOut = append(p.Refused, p.LeftOut...), nil
+		p.sortRefusals()
+	}
 	if len(p.Refused) == 0 || req.KeepGoing && others > 0 {
 		return nil
 	}
@@ -254,17 +259,13 @@ func (p *Plan) choose(
 		// One skill was requested and found, so a broken one beside it is no failure.
 		case len(loadable) == 1 && !req.whole() && len(req.Skills) == 0:
 			p.notef("%q %s", clip(c.path), c.err)
-		case req.whole() && !req.KeepGoing && !c.failed:
-			p.LeftOut = append(p.LeftOut, c.refusal())
-		default:
+		case c.failed:
 			p.Refused = append(p.Refused, c.refusal())
+		default:
+			p.leave(c.refusal())
 		}
 	}
-	if len(chosen) == 0 && len(loadable) == 0 {
-		p.Refused, p.LeftOut = append(p.Refused, p.LeftOut...), nil
-	}
-	slices.SortStableFunc(p.Refused, compareRefusals)
-	slices.SortStableFunc(p.LeftOut, compareRefusals)
+	p.sortRefusals()
 	return chosen, nil
 }
 
@@ -280,6 +281,9 @@ func (p *Plan) requested(
 	ctx context.Context, from *fetched, req Request, all, loadable []candidate,
 ) ([]candidate, error) {
 	switch {
+	case len(all) == 0 && req.Plugin != "":
+		return nil, refuse("only skills are installed: choose another plugin",
+			"the source has no skill: %s", from.without(req.Plugin))
 	case len(all) == 0:
 		return nil, refuse("look at it, and name the directory with --subdir",
 			"the source has no skill: %s", from.without(req.Plugin))
@@ -334,8 +338,11 @@ func (p *Plan) named(
 // noSkill returns the error for a name that no candidate has.
 func (f *fetched) noSkill(all []candidate, name string) error {
 	if of := f.plugins.Find(name); of != nil {
-		return refuse("give --plugin "+clip(of.Name), "the source has no skill %q: that is a plugin", clip(name))
+		return refuse("give --plugin "+clip(of.Name),
+			"the source has no skill %q: that is a plugin", clip(name))
 	}
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b candidate) int { return rank(a.path) - rank(b.path) })
 	var known, paths []string
 	for _, c := range all {
 		known, paths = append(known, path.Base(c.path)), append(paths, c.path)
@@ -358,8 +365,8 @@ func nearestFirst(name string, keys, words []string) string {
 	for n, key := range keys {
 		all[n] = near{words[n], limit + 1}
 		if max(len(key), len(name)) <= longest {
-			distance := skills.EditDistance([]rune(strings.ToLower(name)), []rune(strings.ToLower(key)), limit)
-			all[n].distance = min(distance, limit+1)
+			typed, known := []rune(strings.ToLower(name)), []rune(strings.ToLower(key))
+			all[n].distance = min(skills.EditDistance(typed, known, limit), limit+1)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b near) int { return a.distance - b.distance })
@@ -373,7 +380,8 @@ func nearestFirst(name string, keys, words []string) string {
 }
 
 // withName returns the candidate at a path, or else those with a name. The plugin may be in front, as in
-// figma:figma-use and figma/figma-use, and so may the last directories of the path.
+// figma:figma-use and figma/figma-use, and so may a directory above, as in the names of skills whose own name
+// others have, or the last directories of the path.
 func (f *fetched) withName(all []candidate, name string) (found []candidate) {
 	name = strings.Trim(name, "/")
 	group, own, inGroup := strings.Cut(name, ":")
@@ -392,7 +400,9 @@ func (f *fetched) withName(all []candidate, name string) (found []candidate) {
 		case inGroup && of != nil && c.isOf(of) && isNamed(own):
 			c.plugin = of
 			found = append(found, c)
-		case isNamed(name), strings.HasSuffix(c.path, "/"+strings.ReplaceAll(name, ":", "/")) && inGroup:
+		case isNamed(name),
+			inGroup && isNamed(own) && slices.Contains(strings.Split(path.Dir(c.path), "/"), group),
+			inGroup && strings.HasSuffix(c.path, "/"+name):
 			found = append(found, c)
 		}
 	}

@@ -2,6 +2,7 @@ package install
 
 import (
 	"net/url"
+	"path"
 	"strings"
 	"unicode"
 
@@ -13,6 +14,7 @@ type address struct {
 	source string   // the URL of a repository, or of anything else on a web server
 	ref    string   // a branch, a tag or a commit; empty if the address names none by itself
 	rest   []string // a ref and a path, which only the refs of the repository can separate; may be empty
+	dir    string   // a directory in the repository, without a ref
 	file   bool     // rest names a file, not a directory
 	skills []string // names of skills
 	short  bool     // source is not in the address as it is written
@@ -26,6 +28,8 @@ var forges = map[string]string{"github": "github.com", "gh": "github.com", "gitl
 var (
 	// ownerRepo is a repository of GitHub. A path of this machine with one slash looks the same.
 	ownerRepo = pattern.New(`^[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9_.-]{1,100}$`)
+	// ownerRepoDir is a directory in one, written likewise.
+	ownerRepoDir = pattern.New(`^[A-Za-z0-9][A-Za-z0-9-]{0,38}(/[A-Za-z0-9_.-]+){2,}$`)
 	// hostPath is a URL without its scheme.
 	hostPath = pattern.New(`^[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}(:[0-9]+)?(/.*)?$`)
 	skillRef = pattern.New(`^[A-Za-z0-9._-]+$`)
@@ -56,6 +60,8 @@ func readAddress(text string) (address, bool) {
 			return a, false
 		case ownerRepo().MatchString(strings.TrimSuffix(plain, "/")):
 			text, a.repo = "https://github.com/"+text, true
+		case ownerRepoDir().MatchString(strings.TrimSuffix(plain, "/")) && isClean(plain):
+			text, a.repo = "https://github.com/"+text, true
 		case hostPath().MatchString(plain) && !strings.Contains(plain, "@") && archiveEnd(plain) == "":
 			text = "https://" + text
 		default:
@@ -74,6 +80,9 @@ func readAddress(text string) (address, bool) {
 	a.page(at)
 	return a, true
 }
+
+// isClean reports whether a path has no empty segment and none that is . or ..
+func isClean(text string) bool { return path.Clean(text) == strings.TrimSuffix(text, "/") }
 
 // fragment takes the ref from a fragment, as in https://host/repository#main. The fragments of pages, such as
 // the heading of a README, are dropped.
@@ -131,6 +140,14 @@ func (a *address) page(at *url.URL) {
 		return
 	}
 	host := strings.ToLower(at.Hostname())
+	// A page of GitHub has more segments too, but is copied with its scheme.
+	if a.short && a.repo && len(segments) > 2 && host != "gitlab.com" {
+		if last := len(segments) - 1; isSkillFile(segments[last]) {
+			segments = segments[:last]
+		}
+		a.dir = strings.Join(segments[2:], "/")
+		at.Path, segments = "/"+strings.Join(segments[:2], "/"), segments[:2]
+	}
 	for _, forge := range forges {
 		if host != forge || len(segments) < 2 {
 			continue

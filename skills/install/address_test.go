@@ -16,6 +16,11 @@ func TestReadAddress(t *testing.T) {
 		"o/r":                  {source: "https://github.com/o/r", short: true, repo: true},
 		"o/r@pdf":              {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf"}},
 		"o/r#v1":               {source: "https://github.com/o/r", short: true, repo: true, ref: "v1"},
+		"o/r/skills/pdf":       {source: "https://github.com/o/r", short: true, repo: true, dir: "skills/pdf"},
+		"o/r/.claude/x/":       {source: "https://github.com/o/r", short: true, repo: true, dir: ".claude/x"},
+		"o/r/a@pdf":            {source: "https://github.com/o/r", short: true, repo: true, dir: "a", skills: []string{"pdf"}},
+		"gh:o/r/a/SKILL.md":    {source: "https://github.com/o/r", short: true, repo: true, dir: "a"},
+		"github.com/o/r/x/y":   {source: "https://github.com/o/r/x/y", short: true},
 		"github:o/r":           {source: "https://github.com/o/r", short: true, repo: true},
 		"gh:o/r@pdf":           {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf"}},
 		"gitlab:g/sub/r":       {source: "https://gitlab.com/g/sub/r", short: true, repo: true},
@@ -47,7 +52,7 @@ func TestReadAddress(t *testing.T) {
 			t.Errorf("%s = %+v, %t, want %+v", text, got, ok, want)
 		}
 	}
-	for _, text := range []string{"", ".", "./o/r", "../o", "/o/r", "a/b/c", "skills", "x.zip", "git@github.com:o/r.git",
+	for _, text := range []string{"", ".", "./o/r", "../o", "/o/r", "a/b/../c", "a/b//c", "skills", "x.zip", "git@github.com:o/r.git",
 		"ssh://git@h/o/r", "oci://ghcr.io/o/r:1", "mcp+https://h/mcp", "mcp+stdio:./x", "https://u:p@h/o/r",
 		"https://", "C:/skills", `C:\skills`, "o/r/../x"} {
 		if got, ok := readAddress(text); ok {

@@ -202,6 +202,7 @@ func (p *Plan) update(
 	if err != nil {
 		return Change{}, err
 	}
+	there = from.inPlugin(there, e.Plugin)
 	files, err := from.linked(ctx, there.skill)
 	if err != nil {
 		return Change{}, err
@@ -219,7 +220,7 @@ func (p *Plan) update(
 		now := to
 		now.Commit, now.Digest = from.origin.Commit, from.digestOf(to.Path)
 		now.Signer, now.Identity = by, identity
-		facts := from.pluginFacts(to.Path, e.Plugin)
+		facts := cmp.Or(factsOf(there.plugin), e.Plugin)
 		if now != e.Origin || !facts.equal(e.Plugin) {
 			same := *e
 			same.Origin, same.Plugin = now, facts
@@ -233,7 +234,7 @@ func (p *Plan) update(
 		return Change{}, errors.Join(err, p.batch.Drop(p.stagedDir(e.Name)))
 	}
 	version.Commit, version.Digest = from.origin.Commit, from.digestOf(to.Path)
-	version.Plugin = from.pluginFacts(to.Path, e.Plugin)
+	version.Plugin = cmp.Or(factsOf(there.plugin), e.Plugin)
 	if by != e.Origin.Signer || identity != e.Origin.Identity || !to.Same(e.Origin) {
 		origin := to
 		origin.Signer, origin.Identity = by, identity

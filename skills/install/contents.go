@@ -77,9 +77,9 @@ type taker struct {
 type completions struct {
 	mu     sync.Mutex
 	linked map[string]func() (*contents, error) // by the path of the skill
-	whole  map[string]func() (*contents, error)
-	hashed map[string]store.File // by the path in the source
-	files  int                   // taken for all skills
+	whole  map[string]func() (*contents, error) // by the path and the plugin
+	hashed map[string]store.File                // by the path in the source
+	files  int                                  // taken for all skills
 	bytes  int64
 }
 
@@ -115,7 +115,8 @@ func (f *fetched) contents(
 	if err != nil || of == nil || signed && !f.vouched {
 		return linked, err
 	}
-	return f.once(&f.done.whole, sk.Dir, func() (*contents, error) { return f.takeNamed(ctx, linked, of) })
+	key := sk.Dir + "\x00" + of.Name
+	return f.once(&f.done.whole, key, func() (*contents, error) { return f.takeNamed(ctx, linked, of) })
 }
 
 // taker returns a taker for contents, or nil if the directory of the skill cannot be found in the source.

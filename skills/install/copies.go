@@ -92,8 +92,8 @@ func (f *fetched) nameAmong(ctx context.Context, c candidate, all []candidate) (
 	return c.besideGroup(all), nil
 }
 
-// besideGroup returns a candidate with another name if its own is the directory of others: that of a plugin,
-// which keeps it.
+// besideGroup returns a candidate with another name if its own is the directory of others. A plugin keeps its
+// directory.
 func (c candidate) besideGroup(others []candidate) candidate {
 	below := strings.ToLower(c.name) + "/"
 	isGroup := func(o candidate) bool { return strings.HasPrefix(strings.ToLower(o.name), below) }
@@ -151,7 +151,7 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 	for n, c := range kept {
 		kept[n] = c.besideGroup(kept)
 	}
-	// A skill of which an equal copy is installed is there, under the name of that.
+	// A skill is there if an equal copy is, under the name of the copy.
 	present := map[string]bool{}
 	for _, c := range left {
 		present[c.taken] = present[c.taken] || c.equal && p.i.lock.from(from.origin, c.path) != nil
@@ -161,8 +161,9 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 	}
 	total := len(kept)
 	kept = slices.DeleteFunc(kept, isPresent)
-	if n := total - len(kept); n > 0 {
-		p.notef("%d of its skills are installed already; see `skillsd update`", n)
+	p.there = total - len(kept)
+	if p.there > 0 {
+		p.notef("%d of its skills are installed already; see `skillsd update`", p.there)
 	}
 	p.noteCopies(left)
 	return kept, nil
@@ -202,7 +203,9 @@ func (c *candidate) isCopyOf(all []candidate) bool {
 
 // only returns the candidate that a name means among those that have it: the one in a plugin, or else the
 // first by rank. Those that are neither equal to it nor copies for one tool are the others.
-func (f *fetched) only(ctx context.Context, named []candidate) (one candidate, others []candidate, err error) {
+func (f *fetched) only(
+	ctx context.Context, named []candidate,
+) (one candidate, others []candidate, err error) {
 	loadable := slices.DeleteFunc(slices.Clone(named), func(c candidate) bool { return c.skill == nil })
 	inPlugin := slices.DeleteFunc(slices.Clone(loadable), func(c candidate) bool { return c.plugin == nil })
 	switch {

@@ -41,3 +41,53 @@ func TestCopies(t *testing.T) {
 		}
 	}
 }
+
+// A skill that several plugins list stays one of the plugin that it was installed from.
+func TestSharedSkill(t *testing.T) {
+	m := newMachine(t)
+	files := shared()
+	files["skills/a/SKILL.md"] += "Read ${PLUGIN_ROOT}.\n"
+	dir := write(t, t.TempDir(), files)
+	i := m.open()
+	if err := apply(t.Context(), i, Request{Source: dir, Plugin: "y"}); err != nil {
+		t.Fatal(err)
+	}
+	e := i.Lock().Find("y/a")
+	if e == nil || e.Plugin.String() != "y" || len(e.Taken) != 1 || e.Taken[0].From != "p/y/plugin.json" {
+		t.Fatalf("entry = %+v", e)
+	}
+	updateAll(t, i)
+	if after := i.Lock().Find("y/a"); after.Tree != e.Tree || after.Plugin.String() != "y" {
+		t.Errorf("after an update without a change: %+v", after)
+	}
+	second := newMachine(t).open()
+	if _, err := synced(t.Context(), second, Sync{Lock: i.Lock()}); err != nil {
+		t.Error(err)
+	}
+	if err := apply(t.Context(), i, Request{Source: dir, All: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(i.Lock()); !slices.Equal(got, []string{"x/b", "y/a"}) {
+		t.Errorf("installed %q", got)
+	}
+}
+
+// Skills of a plugin that mention or require each other find the ones that are installed.
+func TestSiblings(t *testing.T) {
+	m := newMachine(t)
+	dir := write(t, t.TempDir(), map[string]string{"plugin.json": `{"name":"p"}`,
+		"skills/asks/SKILL.md":  "---\nname: asks\ndescription: Asks.\nmetadata:\n  requires:\n    skills: [gives]\n---\nUse the `gives` skill.\n",
+		"skills/gives/SKILL.md": skillText("gives")})
+	i := m.open()
+	if err := apply(t.Context(), i, Request{Source: dir, Skills: []string{"gives"}}); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := i.Add(t.Context(), Request{Source: dir, Skills: []string{"asks"}, WithRequirements: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plan.Close()
+	if len(plan.Changes) != 1 || len(plan.Refused) > 0 || plan.Lacking > 0 || len(plan.Notes) > 0 {
+		t.Errorf("changes %v, refused %v, notes %q", plan.Changes, plan.Refused, plan.Notes)
+	}
+}

@@ -261,7 +261,8 @@ func withNames(source string, parts []part, names []string) (found []part, err e
 	}
 	for _, name := range names {
 		if !slices.Contains(all, name) {
-			return nil, refuse("it has "+nearestFirst(name, all, all), "the %s has no skill %q", source, clip(name))
+			return nil, refuse("it has "+nearestFirst(name, all, all),
+				"the %s has no skill %q", source, clip(name))
 		}
 	}
 	return found, nil

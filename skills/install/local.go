@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -45,6 +46,12 @@ func (directoryKind) resolve(given, ref string, _ bool) (Origin, bool, error) {
 	}
 	info, err := os.Stat(file)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && ofMarketplace().MatchString(given):
+		name, market, _ := strings.Cut(given, "@")
+		return Origin{}, false, refuse("name the repository of the marketplace: "+
+			"skillsd install OWNER/REPOSITORY --plugin "+name,
+			"%q is the plugin %s of the marketplace %s, which only the client that added it knows "+
+				"by this name", given, name, market)
 	case errors.Is(err, fs.ErrNotExist):
 		return Origin{}, false, refuse(sources, "there is no %q", given)
 	case err != nil:
@@ -58,6 +65,9 @@ func (directoryKind) resolve(given, ref string, _ bool) (Origin, bool, error) {
 	}
 	return Origin{}, false, nil
 }
+
+// ofMarketplace is a plugin as users of Claude Code and Copilot name it: PLUGIN@MARKETPLACE.
+var ofMarketplace = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_.-]*@[A-Za-z][A-Za-z0-9_-]*$`)
 
 // isZip reports whether a file is a zip archive by its name. A .skill is the archive of a skill that clients
 // export.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"slices"
 	"strings"
 
@@ -38,10 +39,17 @@ func (p *Plan) locate(ctx context.Context, req Request) (Request, error) {
 	if !ok {
 		return req, nil
 	}
+	first, _, _ := strings.Cut(req.Source, "/")
+	if _, err := os.Stat(first); err == nil && a.dir != "" {
+		return req, nil // a path in a directory of this machine, misspelt
+	}
 	given := req
 	req.Source, req.Skills = a.source, slices.Concat(req.Skills, a.skills)
 	if req.Ref == "" {
 		req.Ref = a.ref
+	}
+	if a.dir != "" {
+		req.Subdir = path.Join(a.dir, req.Subdir)
 	}
 	if len(a.rest) > 0 {
 		if err := p.separate(ctx, &a, &req); err != nil {

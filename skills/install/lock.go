@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -143,6 +144,28 @@ func (l *Lock) Find(name string) *Entry {
 		return nil
 	}
 	return l.Skills[at]
+}
+
+// Named returns the entry that a user means by a name: its own, PLUGIN:SKILL for PLUGIN/SKILL, or the last
+// part of it, if one skill alone has that. It returns nil for another name.
+func (l *Lock) Named(name string) *Entry {
+	if e := l.Find(name); e != nil {
+		return e
+	}
+	if group, own, ok := strings.Cut(name, ":"); ok {
+		return l.Find(group + "/" + own)
+	}
+	var found *Entry
+	for _, e := range l.Skills {
+		if path.Base(e.Name) != name {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = e
+	}
+	return found
 }
 
 // from returns the entry of the skill at a path of a source, or nil.

@@ -30,8 +30,8 @@ type Plan struct {
 	Changes []Change
 	// Refused are the skills that are not installed or not changed, sorted by Path.
 	Refused []Refusal
-	// LeftOut are the skills of a source that do not load, of a request for all of them; sorted by Path. They
-	// are facts about the source, and no failure.
+	// LeftOut are the skills of a source that do not load, or that policy.Arrival refuses, of a request for
+	// all of them; sorted by Path. They are facts about the source, and no failure.
 	LeftOut []Refusal
 	// Held are the changes that Apply skipped: the new content must be accepted first, and the served version
 	// stays.
@@ -52,6 +52,8 @@ type Plan struct {
 	tags    map[Origin]digest.Digest    // digests of registry tags, by Source and Ref
 	servers map[string]*listing         // MCP servers, by Source
 	present []candidate                 // requested skills that are installed already
+	whole   bool                        // what cannot be installed is left out
+	there   int                         // skills of a request for all that are installed already
 
 	elsewhere []*contents // of the skills that it stores
 
@@ -93,6 +95,21 @@ type Refusal struct {
 	Before *Entry `json:"-"`    // the entry of that skill
 	Path   string `json:"path"` // in the source
 	Reason string `json:"reason"`
+}
+
+// leave refuses a skill because of its own content, or leaves it out of all.
+func (p *Plan) leave(r Refusal) {
+	if p.whole {
+		p.LeftOut = append(p.LeftOut, r)
+		return
+	}
+	p.Refused = append(p.Refused, r)
+}
+
+// sortRefusals sorts the skills that are not installed.
+func (p *Plan) sortRefusals() {
+	slices.SortStableFunc(p.Refused, compareRefusals)
+	slices.SortStableFunc(p.LeftOut, compareRefusals)
 }
 
 func compareRefusals(a, b Refusal) int { return strings.Compare(a.Path, b.Path) }
@@ -201,11 +218,11 @@ func (p *Plan) judge(ctx context.Context) error {
 	p.Changes = slices.DeleteFunc(p.Changes, func(c Change) bool {
 		refused := c.NewContent() && c.After.Verdict == policy.Refuse
 		if refused {
-			p.Refused = append(p.Refused, Refusal{c.Name, c.Before, c.After.Origin.Path, c.After.Why})
+			p.leave(Refusal{c.Name, c.Before, c.After.Origin.Path, c.After.Why})
 		}
 		return refused
 	})
-	slices.SortStableFunc(p.Refused, compareRefusals)
+	p.sortRefusals()
 	return err
 }
 

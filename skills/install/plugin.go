@@ -166,7 +166,7 @@ type PluginRow struct {
 	Remote            string // the source of a plugin that is elsewhere
 }
 
-// pluginRows describes the plugins of a source.
+// pluginRows describes the plugins of a source, first those with skills in it.
 func (f *fetched) pluginRows(all []candidate) (rows []PluginRow) {
 	for _, p := range f.plugins.Plugins {
 		if f.origin.Path != "." && p.Remote.Source != "" {
@@ -182,16 +182,17 @@ func (f *fetched) pluginRows(all []candidate) (rows []PluginRow) {
 			rows = append(rows, row)
 		}
 	}
+	slices.SortStableFunc(rows, func(a, b PluginRow) int { return min(b.Skills, 1) - min(a.Skills, 1) })
 	return rows
 }
 
-// pluginFacts returns the facts about the plugin of the skill at a path; those that are known if the source
-// declares no plugin for it.
-func (f *fetched) pluginFacts(at string, known *PluginFacts) *PluginFacts {
-	for _, c := range f.candidates() {
-		if c.path == at && c.plugin != nil {
-			return factsOf(c.plugin)
-		}
+// inPlugin returns a candidate as a skill of the plugin that it was installed from, if that still has it.
+func (f *fetched) inPlugin(c candidate, known *PluginFacts) candidate {
+	if known == nil {
+		return c
 	}
-	return known
+	if of := f.plugins.Find(known.Name); of != nil && c.isOf(of) {
+		c.plugin = of
+	}
+	return c
 }

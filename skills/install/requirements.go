@@ -80,8 +80,9 @@ func (p *Plan) mentioned(ctx context.Context, from *fetched, chosen []candidate)
 	var others []candidate
 	for _, c := range from.candidates() {
 		name := path.Base(c.path)
+		isThere := p.i.lock.clash(name) != nil || p.i.lock.from(from.origin, c.path) != nil
 		// A short name is a word of every text.
-		if c.skill != nil && len(name) > 3 && !isChosen(c) && p.i.lock.clash(name) == nil {
+		if c.skill != nil && len(name) > 3 && !isChosen(c) && !isThere {
 			others = append(others, c)
 		}
 	}

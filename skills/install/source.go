@@ -77,7 +77,9 @@ func (p *Plan) fetch(ctx context.Context, origin Origin, access Access) (_ *fetc
 			return nil, refuse("name a part of it with --subdir",
 				"the source exceeds a limit of the scan: %s", d.Detail)
 		}
-		if slices.Contains(missed, d.Code) {
+		// A skill that does not load is a candidate, and has the diagnostic as its reason.
+		isCandidate := d.Severity == skills.Error && isSkillFile(d.Path)
+		if slices.Contains(missed, d.Code) && !isCandidate {
 			at := clip(path.Join(origin.Path, d.Path))
 			f.notes = append(f.notes, fmt.Sprintf("%q: %s: %s", at, d.Code, d.Detail))
 		}

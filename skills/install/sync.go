@@ -272,9 +272,13 @@ func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Ori
 	if err != nil {
 		return nil, err
 	}
-	// An entry of an earlier version may be without the files of the plugin.
-	if files.tree != want {
-		files, err = from.contents(ctx, there.skill, there.plugin, by != "")
+	// An entry of an earlier version may be without the files of the plugin; and several plugins may list the
+	// skill.
+	for _, of := range from.plugins.Plugins {
+		if files.tree == want || !there.isOf(of) {
+			continue
+		}
+		files, err = from.contents(ctx, there.skill, of, by != "")
 		if err != nil {
 			return nil, err
 		}

@@ -94,6 +94,22 @@ func isSkillPath(path string) bool {
 		func(name string) bool { return strings.TrimSpace(name) != name })
 }
 
+// InPlugin returns PLUGIN/SKILL:PATH for PLUGIN:SKILL:PATH, as clients write the skills of plugins. Neither a
+// skill nor a script has a colon in its path, so no entry has this form.
+func InPlugin(spec string) (string, bool) {
+	parts := strings.SplitN(spec, ":", 3)
+	if len(parts) < 3 || strings.Contains(parts[1], "/") {
+		return "", false
+	}
+	skill := parts[0] + "/" + parts[1]
+	file, _, _ := strings.Cut(parts[2], ":")
+	file, _, _ = strings.Cut(file, pinMark)
+	if _, err := skills.CleanScriptPath(file); err != nil || !isSkillPath(skill) {
+		return "", false
+	}
+	return skill + ":" + parts[2], true
+}
+
 // ParseEntry parses SKILL:PATH[@sha256:HEX], with the path of a script (see [skills.CleanScriptPath]),
 // optionally followed by ":execution=stdin" and ":pin=script". It splits at the first ":" and the last
 // "@sha256:", and cuts options off the end. A script path contains no ":", so it cannot look like an option.
@@ -139,6 +155,9 @@ func ParseEntry(spec string) (Entry, error) {
 		rest = rest[:at]
 	}
 	path, err := skills.CleanScriptPath(rest)
+	if full, ok := InPlugin(spec); err != nil && ok {
+		return refuse("a skill of a plugin is written as " + full)
+	}
 	if err != nil {
 		return refuse(err.Error())
 	}

@@ -91,6 +91,21 @@ func TestParseEntry(t *testing.T) {
 	}
 }
 
+// A skill of a plugin, as clients write it, is no entry; the error has the entry.
+func TestInPlugin(t *testing.T) {
+	pin := "@sha256:" + strings.Repeat("ab", 32)
+	for spec, want := range map[string]string{"p:a:scripts/x": "p/a:scripts/x", "p:a:run.py:pin=script": "p/a:run.py:pin=script",
+		"p:a:scripts/x" + pin: "p/a:scripts/x" + pin, "a:scripts/x": "", "a:scripts/x:pin": "", "a:run.py:pin=script": "",
+		"a:tool:execution=stdin": "", "p:a b/c:scripts/x": "", "p::scripts/x": "", "p:a:SKILL.md": ""} {
+		if got, ok := InPlugin(spec); got != want || ok != (want != "") {
+			t.Errorf("InPlugin(%q) = %q, %t, want %q", spec, got, ok, want)
+		}
+		if _, err := ParseEntry(spec); want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("ParseEntry(%q): %v", spec, err)
+		}
+	}
+}
+
 func TestParseAllowlist(t *testing.T) {
 	pin := "@sha256:" + strings.Repeat("0", 64)
 	list, err := ParseAllowlist([]string{"b:scripts/x", "a:scripts/x", " b :./scripts/x", "a:scripts/x" + pin, "a:scripts/x" + pin})

@@ -23,7 +23,7 @@ const MaxListed = 50
 type Installation struct {
 	Installed []installedRow    `json:"installed"`
 	Refused   []install.Refusal `json:"refused"` // with --keep-going
-	LeftOut   []install.Refusal `json:"leftOut"` // skills of the source that do not load, with --all
+	LeftOut   []install.Refusal `json:"leftOut"` // skills of the source that cannot be, with --all
 	Notes     []string          `json:"notes"`   // about the source
 	DryRun    bool              `json:"dryRun"`
 
@@ -190,10 +190,10 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 	return r.printTable(out, stderr, columns, verb, rows)
 }
 
-// maxLeftOut is the maximum number of skills that do not load which an installation prints.
+// maxLeftOut is the maximum number of skills that cannot be installed which an installation prints.
 const maxLeftOut = 10
 
-// printLeftOut prints the skills of the source that do not load.
+// printLeftOut prints the skills of the source that cannot be installed.
 func (r *Installation) printLeftOut(stderr io.Writer) {
 	if len(r.LeftOut) == 0 {
 		return

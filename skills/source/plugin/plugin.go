@@ -20,6 +20,7 @@ import (
 	"unicode"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // Limits of manifests.
@@ -265,6 +266,9 @@ func (s *Source) market(source fs.FS, m *market) {
 	}
 }
 
+// ownerRepo is a repository of GitHub, where manifests should have a URL.
+var ownerRepo = pattern.New(`^[A-Za-z0-9-]{1,39}/[A-Za-z0-9_.-]{1,100}$`)
+
 // where returns the address of the plugin of an entry: remote, or a directory of this source.
 func (m *manifest) where(root string) (remote Remote, dir string, err error) {
 	var local string
@@ -298,6 +302,8 @@ func (m *manifest) where(root string) (remote Remote, dir string, err error) {
 		return Remote{}, "", fmt.Errorf("it comes from the registry of packages %q", clean(at.Source))
 	case at.URL == "":
 		return Remote{}, "", errors.New("its source has no address")
+	case ownerRepo().MatchString(at.URL):
+		remote.Source = "https://github.com/" + at.URL
 	}
 	return remote, "", nil
 }

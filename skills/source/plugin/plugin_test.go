@@ -50,7 +50,7 @@ func TestRead(t *testing.T) {
 		},
 		"manifests beside a marketplace": {
 			files: map[string]string{".claude-plugin/marketplace.json": `{"name":"m","plugins":[{"name":"a","source":"./a"},
-				{"name":"r","source":{"source":"github","repo":"o/r"}}]}`,
+				{"name":"r","source":{"source":"url","url":"o/r"}}]}`,
 				"a/skills/x/SKILL.md": "", "a/inner/plugin.json": `{"name":"inner"}`, "plugin.json": `{"name":"root"}`,
 				"plugins/cloud/b/plugin.json": `{"name":"b"}`, "templates/t/plugin.json": `{"name":"t"}`,
 				"plugins/again/plugin.json": `{"name":"r"}`},
