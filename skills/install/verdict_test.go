@@ -79,7 +79,7 @@ func TestVerdictOfAttacks(t *testing.T) {
 	}
 	slices.Sort(clean)
 	t.Logf("%d of %d attacks are clean: %v", len(clean), len(all), clean)
-	if len(clean) > missed || len(all) < 60 {
+	if len(clean) > missed || len(all) < 120 {
 		t.Errorf("%d of %d attacks are clean: %v", len(clean), len(all), clean)
 	}
 }
