@@ -9,17 +9,18 @@ import (
 // agentFile is a file that an agent or an editor obeys where it finds it, and what in it runs a command.
 type agentFile struct {
 	dirs, bases []string // the last directory and the name, in lower case; no dirs: any
-	key, runs   []byte   // texts of the file that together run a command
+	keys        []string // a text of these
+	runs        string   // and this one together run a command
 }
 
 // agentFilesOf are the files of agents and editors.
 var agentFilesOf = []agentFile{
-	{nil, []string{"settings.json", "settings.local.json", "hooks.json"}, []byte(`"hooks"`),
-		[]byte(`"command"`)},
-	{nil, []string{".mcp.json"}, []byte(`"mcpServers"`), []byte(`"command"`)},
-	{[]string{".cursor", ".vscode"}, []string{"mcp.json"}, []byte(`ervers"`), []byte(`"command"`)},
-	{nil, []string{"tasks.json"}, []byte(`"folderOpen"`), []byte(`"command"`)},
-	{nil, []string{"devcontainer.json"}, []byte(`"initializeCommand"`), []byte(`:`)},
+	{nil, []string{"settings.json", "settings.local.json", "hooks.json"}, []string{`"hooks"`, `"mcpServers"`},
+		`"command"`},
+	{nil, []string{".mcp.json"}, []string{`"mcpServers"`}, `"command"`},
+	{[]string{".cursor", ".vscode"}, []string{"mcp.json"}, []string{`ervers"`}, `"command"`},
+	{nil, []string{"tasks.json"}, []string{`"folderOpen"`}, `"command"`},
+	{nil, []string{"devcontainer.json"}, []string{`"initializeCommand"`}, `:`},
 }
 
 // agentFileOf returns the row of a file, by its path in lower case, or nil.
@@ -40,8 +41,9 @@ func agentFileOf(path string) *agentFile {
 
 // searchAgentFile searches a line of a file that an agent or an editor obeys for the command that it runs.
 func (s *Scanner) searchAgentFile(line []byte) {
-	s.hasKey = s.hasKey || bytes.Contains(line, s.agent.key)
-	s.hasRuns = s.hasRuns || bytes.Contains(line, s.agent.runs)
+	has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
+	s.hasKey = s.hasKey || slices.ContainsFunc(s.agent.keys, has)
+	s.hasRuns = s.hasRuns || has(s.agent.runs)
 	if s.hasKey && s.hasRuns {
 		s.countPlain(Unasked, s.line)
 		s.agent = nil

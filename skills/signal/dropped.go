@@ -13,7 +13,8 @@ import (
 // any order of the first two.
 
 // loaders are texts of calls that fetch from an address.
-var loaders = []string{"requests.", "urlopen", "urlretrieve", "http.get(", "https.get(", "http.request(",
+var loaders = []string{"requests.", "urlopen", "urlretrieve", "http.get(", "http').get(", "https.get(",
+	"http.request(",
 	"axios",
 	"fetch(", "httpx", "URI.open", "URI(", "Net::HTTP", "LWP", "getstore", "file_get_contents",
 	"DownloadFile",
@@ -34,6 +35,9 @@ var savedIn = pattern.New(`(?i)(?:\s(?:-[a-z]*o|--output(?:-document)?|-outfile)
 	`\bcertutil\S*\s.*https?://\S+\s+)` +
 	`["']?([^\s"';&|<>)]+)`)
 
+// sharedDirs are directories in which a script starts nothing that it did not put there.
+var sharedDirs = []string{"/tmp/", "/var/tmp/", "/dev/shm/"}
+
 // keepsName matches a command that saves under the last part of an address.
 var keepsName = pattern.New(`\bwget\s|\bcurl\b.*\s(?:-[a-zA-Z]*O\b|--remote-name)`)
 
@@ -43,6 +47,12 @@ func (s *Scanner) drops(command []byte) {
 	if !slices.ContainsFunc([]string{"curl", "wget", "iwr", "irm", "Web", "web", "certutil"}, isFetch) ||
 		!isOpen(s.taintOf(command)) {
 		return
+	}
+	if s.program == shell {
+		// It may unpack what it fetched, or leave the name to a caller.
+		for _, dir := range sharedDirs {
+			s.name(dir, dropped)
+		}
 	}
 	const most = 8 // files of a command
 	found := savedIn().FindAllSubmatch(command, most)
@@ -125,7 +135,7 @@ var (
 	started = pattern.New(`(?i)(?:^|[;&|({` + "`" + `]|\b(?:then|do|else)\b)\s*(?:(?:exec|nohup|sudo` +
 		`|setsid|env|` +
 		`time|source|\.|&|open|start|start-process|(?:ba|z|da|k)?sh(?:\s*<)?|python[0-9.]*|node|bun|deno` +
-		`|perl|ruby|php|` +
+		`|perl|ruby|php|(?:powershell|pwsh)(?:\.exe)?\s.*-file|` +
 		`chmod\s+(?:[ugoa]*\+[rwst]*x\w*|[0-7]*[1357][0-7]*))\s+(?:-\S+\s+)*)*["'` + "`" + `]*(\.[/\\]` +
 		`|\$\{?)?$`)
 	startedIn = pattern.New(`(?i)(?:\b(?:system|popen|exec\w*|spawn\w*|startfile|shell_exec|passthru` +
@@ -156,9 +166,14 @@ func (s *Scanner) starts(line, name []byte) bool {
 		}
 		at, end := from+i, from+i+len(name)
 		from = end
-		if at > 0 && isWord(line[at-1]) && isWord(name[0]) || end < len(line) && (isWord(line[end]) ||
-			line[end] == '=' || line[end] == '.' && s.program != code) {
+		isPart := at > 0 && isWord(line[at-1]) && isWord(name[0])
+		goesOn := end < len(line) && name[len(name)-1] != '/' &&
+			(isWord(line[end]) || line[end] == '=' || line[end] == '.' && s.program != code)
+		if isPart || goesOn {
 			continue
+		}
+		if !s.spend(line) {
+			return false
 		}
 		before, after := line[:at], line[end:]
 		if s.program == code && (startedIn().Match(before) || permits().Match(before) &&

@@ -57,6 +57,7 @@ const (
 	written                    // the name of a file that the program writes
 	dropped                    // the name of a file with what an open address answered
 	startup                    // the name of a file that other programs run by themselves
+	link                       // a connection to another machine
 
 	// Facts about a line, which no variable inherits.
 	schedules // it may make other programs run one later
@@ -84,7 +85,8 @@ var sources = []struct {
 		"base64 -D", "base64 --decode", "xxd -r", "openssl enc", "decompress(", "marshal.loads",
 		"rot13", "rot_13", "join(chr(", "join(map(chr", "bytes([", "bytearray([", "[::-1]",
 		"reverse().join(", "$(printf '\\", "$(printf \"\\",
-		"'base64')", "\"base64\")", "'hex')", "\"hex\")", "fromCharCode", "requests.get(", "urlopen(",
+		"'base64')", "\"base64\")", "'hex')", "\"hex\")", "fromCharCode", "decode64(", "unpack1('m",
+		"unpack('m", "requests.get(", "urlopen(",
 		"http.get(",
 		"https.get(", "axios.get(", "fetch(", "DownloadString", "$(curl ", "$(wget ", "`curl ", "`wget "}},
 	{secret, []string{".ssh/", ".ssh\"", ".ssh'", "id_rsa", "id_ed25519", ".aws/credentials", ".aws\"",
@@ -93,6 +95,8 @@ var sources = []struct {
 		"User Data", ".mozilla/firefox", "Library/Keychains", " .env |", "**os.environ", "str(os.environ",
 		"key4.db", "logins.json",
 		"Local Extension Settings", "dump-keychain", "\"env | ", "$(env |", "; env |", "& env |",
+		"env | base64",
+		"env|base64", "printenv |", "env | gzip", "env | curl",
 		".git-credentials",
 		".netrc", ".npmrc", ".pypirc", ".gnupg", ".kube/config", "Login Data", "login.keychain",
 		"find-generic-password",
@@ -102,6 +106,8 @@ var sources = []struct {
 		"< .env"}},
 	{settings, agentFiles},
 	{startup, startupFiles},
+	{link, []string{"https.request(", "http.request(", "net.connect(", "tls.connect(", "HTTPSConnection(",
+		"HTTPConnection(", "ftplib.FTP", "smtplib.SMTP", "SSHClient("}},
 	{schedules, schedulers},
 	{fills, writers},
 	{connects, sockets},
@@ -129,16 +135,16 @@ func (s *Scanner) searchProgram(line []byte) {
 		line = s.joined(line)
 	}
 	does := literals(line)
+	if does&fills != 0 && s.program == code {
+		s.writesFile(line)
+	}
 	here := s.tainted(line, does)
+	s.loads = s.loads || s.program == code && isOpen(here) && loads(line)
 	if len(here) > 0 {
 		s.searchSinks(line, here)
 	}
 	s.searchConnection(line, does)
 	s.searchStartup(line, here, does)
-	s.loads = s.loads || s.program == code && isOpen(here) && loads(line)
-	if does&fills != 0 && s.program == code {
-		s.writesFile(line)
-	}
 	s.assign(line, len(here) > 0)
 	if s.program == shell {
 		s.copies(line, here)
@@ -209,7 +215,8 @@ func (s *Scanner) tainted(line []byte, from taint) (here []tainted) {
 		here = append(here, tainted{from: open})
 	}
 	for _, known := range s.names {
-		if bytes.Contains(line, []byte(known.name)) && hasWord(line, []byte(known.name)) {
+		isDir := known.name[len(known.name)-1] == '/'
+		if bytes.Contains(line, []byte(known.name)) && (isDir || hasWord(line, []byte(known.name))) {
 			here = append(here, known)
 		}
 	}
@@ -247,6 +254,9 @@ func (s *Scanner) copies(line []byte, here []tainted) {
 	if !slices.ContainsFunc(here, func(t tainted) bool { return t.from&secret != 0 }) {
 		return
 	}
+	if m := copied().FindSubmatch(line); m != nil {
+		s.name(string(m[1]), secret)
+	}
 	for word := range bytes.FieldsSeq(line) {
 		word = bytes.Trim(word, "\"';&|)>")
 		if bytes.HasPrefix(word, []byte("/tmp/")) && len(s.names) < maxNames {
@@ -254,6 +264,10 @@ func (s *Scanner) copies(line []byte, here []tainted) {
 		}
 	}
 }
+
+// copied matches a command that copies to the directory of a variable.
+var copied = pattern.New(`(?:^|[\s;&|])(?:cp|rsync|install|mv)\s[^;&|]*\s["']?\$\{?(\w{1,60})\}?[^\s;&` +
+	`|]*\s*(?:$|[;&|])`)
 
 func isFetcher(word []byte) bool {
 	return bytes.Equal(word, []byte("curl")) || bytes.Equal(word, []byte("wget")) || bytes.Equal(word,
@@ -312,7 +326,7 @@ func (s *Scanner) searchSinks(line []byte, here []tainted) {
 	case from&dropped != 0 && s.isStarted(line, here, dropped),
 		from&written != 0 && s.loads && s.isStarted(line, here, written):
 		s.countPlain(Pipe, s.line)
-	case from&secret != 0 && sends().Match(line) && !s.isPrinted(line):
+	case from&secret != 0 && (from&link != 0 || sends().Match(line)) && !s.isPrinted(line):
 		s.countPlain(Phrase, s.line)
 	case from&settings != 0 && s.writesSettings(line) && !s.isPrinted(line):
 		s.countPlain(Config, s.line)
@@ -415,7 +429,8 @@ var sends = pattern.New(`(?i)\bcurl\b.*\s(?:-d|-F|-T|--data\S*|--form|--upload-f
 	`put)\(|` +
 	`\bInvoke-(?:RestMethod|WebRequest)\b|\birm\b|\biwr\b|\bnc(?:at)?\s+\S|/dev/tcp/|\.send(?:all)?\(|` +
 	`\bscp\s|\brsync\s|` +
-	`\bgh\s+gist\s+create\b|\bsendmail\b|\bapi\.telegram\.org\b|\bdiscord(?:app)?\.com/api/webhooks\b` +
+	`\bxargs\b.*\b(?:curl|wget)\b|\bgh\s+gist\s+create\b|\bsendmail\b|\bapi\.telegram\.org\b` +
+	`|\bdiscord(?:app)?\.com/api/webhooks\b` +
 	`|\bnslookup\b|\bdig\s`)
 
 // writes matches what writes a file.

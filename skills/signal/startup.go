@@ -23,14 +23,15 @@ var scheduled = pattern.New(`(?i)\|\s*(?:sudo\s+)?crontab\b(?:\s+-u\s+\S+)?(?:\s
 	`|(?:^|[;&|]\s*)(?:sudo\s+)?crontab\s+(?:-u\s+\S+\s+)?(?:-|["'/$~\w.]\S*)\s*$` +
 	`|["']crontab["']\s*,\s*(?:["'][^-]|["']-["']|[A-Za-z_])` +
 	`|\blaunchctl["',\s]+(?:load|bootstrap)\b|\bsystemctl\b.*--user\b.*\benable\b` +
-	`|\bgit\b[^;|&]*\b(?:core\.(?:hooksPath|fsmonitor|sshCommand)|init\.templateDir)["',\s=]+[^\s"',;|&)]` +
+	`|\bmake (?:new )?login item\b|\bgit\b[^;|&]*\b(?:core\.(?:hooksPath|fsmonitor|sshCommand)` +
+	`|init\.templateDir)["',\s=]+[^\s"',;|&)]` +
 	`|\bschtasks(?:\.exe)?["',\s]+/create\b|\bRegister-ScheduledTask\b` +
 	`|\b(?:New|Set)-ItemProperty\b.*CurrentVersion\\\\?Run\b` +
 	`|\breg(?:\.exe)?["',\s]+add\b.*CurrentVersion\\\\?Run\b`)
 
 // schedulers are texts. Each match of scheduled has one.
 var schedulers = []string{"crontab", "hooksPath", "hookspath", "fsmonitor", "sshCommand", "templateDir",
-	"launchctl", "--user", "schtasks", "ScheduledTask", "CurrentVersion"}
+	"launchctl", "login item", "--user", "schtasks", "ScheduledTask", "CurrentVersion"}
 
 // searchStartup searches a line of a program for a change of what other programs run by themselves.
 func (s *Scanner) searchStartup(line []byte, here []tainted, does taint) {
