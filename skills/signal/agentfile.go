@@ -20,7 +20,6 @@ var agentFilesOf = []agentFile{
 	{nil, []string{".mcp.json"}, []string{`"mcpServers"`}, `"command"`},
 	{[]string{".cursor", ".vscode"}, []string{"mcp.json"}, []string{`ervers"`}, `"command"`},
 	{nil, []string{"tasks.json"}, []string{`"folderOpen"`}, `"command"`},
-	{nil, []string{"devcontainer.json"}, []string{`"initializeCommand"`}, `:`},
 }
 
 // agentFileOf returns the row of a file, by its path in lower case, or nil.

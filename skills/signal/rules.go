@@ -482,7 +482,7 @@ var injections = []injection{
 		},
 		expression: phrase(`\bthe user (?:(?:must|should) ?(?:not|n't|never)|is not|never) (?:to |be )?` +
 			`(?:allowed to )?(?:know|notice|learn|told|find out|suspect)\b` +
-			`|\bthe user (?:must|should) ?(?:not|n't|never) see (?:this|it|that)\b` +
+			`|\bthe user (?:must|should) ?(?:not|n't|never) see this\b` +
 			`|\bthe user (?:does|need) ?(?:not|n't) (?:need )?to know (?:(?:about |of )?(?:this|that|it)` +
 			`(?:[.,;:!)]|$)|that you\b)` +
 			`|\b(?:do not|don'?t|never) let the user (?:know|notice|see|find out)\b` +
