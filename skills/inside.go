@@ -61,7 +61,8 @@ func IsSample(file string) bool {
 	return slices.ContainsFunc(dirs, func(name string) bool { return slices.Contains(samples, name) })
 }
 
-var samples = []string{"tests", "test", "fixtures", "templates", "template", "examples", "example", "assets"}
+var samples = []string{"tests", "test", "fixtures", "templates", "template", "examples", "example", "assets",
+	"evals"}
 
 // HostingDir is the directory with the workflows of a code host. Indexes ignore it, and scans search only
 // hostedDirs of it.

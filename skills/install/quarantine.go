@@ -8,12 +8,14 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/compare"
+	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -229,8 +231,29 @@ func isNamed(ctx context.Context, sk *skills.Skill, index *skills.Index, file st
 	}
 	return slices.ContainsFunc(texts, func(text string) bool {
 		content, err := sk.Read(ctx, text, maxNaming)
-		return err != nil || strings.Contains(string(content.Data), name)
+		return err != nil || strings.Contains(string(content.Data), name) || followsAll(content.Data, file)
 	})
+}
+
+// followed matches an order to follow all files of a directory, with its name somewhere within.
+var followed = pattern.New(`(?i)\b(?:read|load|open|study|process|go through|take)\b[^.!?\n]{0,40}\b(?:all` +
+	`|every\w*|` +
+	`each|any)\b([^.!?\n]{0,90})\b(?:follow|obey|execute|carry out|comply|do what)\b`)
+
+// followsAll reports whether a text has such an order for a directory that a file is in.
+func followsAll(text []byte, file string) bool {
+	dirs := strings.Split(path.Dir(file), "/")
+	for _, m := range followed().FindAllSubmatch(text, -1) {
+		isWord := func(r rune) bool {
+			return r == '-' || r == '_' || unicode.IsLetter(r) ||
+				unicode.IsDigit(r)
+		}
+		words := strings.FieldsFunc(string(m[1]), func(r rune) bool { return !isWord(r) })
+		if slices.ContainsFunc(words, func(word string) bool { return slices.Contains(dirs, word) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // assessEarlier assesses the earlier versions that a lock file from another machine brought.

@@ -38,7 +38,8 @@ var alarming = []skills.Code{skills.CodeInvisibleText, skills.CodePipeToShell, s
 //	refuse  a file has invisible text and an injection phrase
 //	look    a signal of severity warning: invisible text, scripts that run what they download, commands
 //	        that fetch from an open address or decode what they run, injection phrases, scripts that
-//	        write the configuration of agents, or files that other programs run by themselves
+//	        write the configuration of agents, send credentials, or leave what other programs start, and
+//	        files that other programs run by themselves
 //	look    more text than is searched
 //	look    scripts, hosts or allowed-tools that the earlier version did not have; not for a first version,
 //	        since no script runs before it is allowed

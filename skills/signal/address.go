@@ -11,9 +11,9 @@ import (
 // address matches the scheme and the host of a URL.
 var address = pattern.New("(?i)\\b(https?|ftp)://([^\\s/\"'<>|)\\\\`,;]+)")
 
-// bareHost matches a host without a scheme, for which programs use http.
-var bareHost = pattern.New(`(?i)\s["']?(?:[a-z0-9-]+\.)+[a-z]{2,}(?:[/:]\S*)?["']?(?:\s|$)` +
-	`|\s["']?(?:0x[0-9a-f]{6,8}|\d{8,10}|\d{1,3}(?:\.\d{1,3}){3})(?:[/:]|["'\s]|$)`)
+// bareHost matches a numeric host without a scheme, and bareName another one. Vendors write their installers
+// like that, for readers.
+var bareHost = pattern.New(`(?i)\s["']?(?:0x[0-9a-f]{6,8}|\d{8,10}|\d{1,3}(?:\.\d{1,3}){3})(?:[/:]|["'\s]|$)`)
 
 // pasteHosts are hosts where strangers leave a text, or a tunnel to their machine, under a name that tells
 // nothing about its author. Of vendors' installers none lies there.
@@ -35,7 +35,8 @@ func openAddress(command []byte) bool {
 		if at := strings.LastIndexByte(host, '@'); at >= 0 {
 			host = host[at+1:]
 		}
-		if isHere(host) || isSample(host) {
+		isPlaceholder := strings.Trim(host, ".…") == ""
+		if isPlaceholder || isHere(host) || isSample(host) {
 			continue
 		}
 		if scheme != "https" || isNumeric(host) || strings.HasPrefix(host, "$") ||
@@ -47,8 +48,13 @@ func openAddress(command []byte) bool {
 	if len(found) > 0 {
 		return false
 	}
+	if m := bareName().FindSubmatch(command); m != nil && isPaste(strings.ToLower(string(m[1]))) {
+		return true
+	}
 	return bytes.ContainsAny(command, "$") && variable().Match(command) || bareHost().Match(command)
 }
+
+var bareName = pattern.New(`(?i)\s["']?((?:[a-z0-9-]+\.)+[a-z]{2,})(?:[/:]\S*)?["']?(?:[\s|]|$)`)
 
 // variable matches an address that is only known at run time.
 var variable = pattern.New(`(?i)\b(?:curl|wget|iwr|irm|invoke-\w+)\b[^|]*\s["']?\$[\w{(]`)
@@ -97,4 +103,61 @@ func withoutPort(host string) string {
 		return host[:at]
 	}
 	return host
+}
+
+// openText reports whether a line of a program has an open address in it: one over http, a numeric one, or
+// one of pasteHosts. Hosts that are known at run time only are no reason: programs ask their settings for
+// them.
+func openText(line []byte) bool {
+	for rest := line; ; {
+		at := bytes.Index(rest, []byte("://"))
+		if at < 0 {
+			break
+		}
+		scheme := rest[:at]
+		rest = rest[at+len("://"):]
+		isPlain := bytes.HasSuffix(scheme, []byte("http")) || bytes.HasSuffix(scheme, []byte("ftp"))
+		if !isPlain && !bytes.HasSuffix(scheme, []byte("https")) {
+			continue
+		}
+		const longest = 100 // bytes of a host
+		host := rest[:min(len(rest), longest)]
+		if end := bytes.IndexAny(host, " /\"'<>|)\\`,;?"); end >= 0 {
+			host = host[:end]
+		}
+		if len(host) == 0 && !bytes.HasPrefix(rest, []byte(`"`)) && !bytes.HasPrefix(rest, []byte("'")) {
+			continue // a placeholder
+		}
+		name := strings.ToLower(string(host[bytes.LastIndexByte(host, '@')+1:]))
+		if !isHere(name) && !isSample(name) && (isPlain || isNumeric(name) || isPaste(name)) {
+			return true
+		}
+	}
+	return hasNumeric(line)
+}
+
+// hasNumeric reports whether a line has the numeric address of another machine as a word of its own.
+func hasNumeric(line []byte) bool {
+	for i := 0; i < len(line); i++ {
+		if line[i] < '0' || line[i] > '9' {
+			continue
+		}
+		end, dots := i, 0
+		for end < len(line) && (line[end] == '.' || '0' <= line[end] && line[end] <= '9') {
+			if line[end] == '.' {
+				dots++
+			}
+			end++
+		}
+		isBound := (i == 0 || bytes.IndexByte([]byte(" \t\"'=@(/"), line[i-1]) >= 0) &&
+			(end == len(line) || bytes.IndexByte([]byte(" \t\r\"':/;)"), line[end]) >= 0)
+		if isBound && dots == 3 {
+			at, err := netip.ParseAddr(string(line[i:end]))
+			if err == nil && !at.IsLoopback() && !at.IsUnspecified() {
+				return true
+			}
+		}
+		i = end
+	}
+	return false
 }

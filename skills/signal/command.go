@@ -11,24 +11,27 @@ import (
 // connection. Whatever the text is, a reader of the command does not see it.
 var decodes = pattern.New(`(?i)` +
 	`\bbase64\s+(?:-d|-D|--decode|-di)\b.*\|(?:.*\|)?\s*` + shells +
-	`|\b(?:xxd\s+-r|openssl\s+(?:enc|base64|aes\S*)\s.*-d|uudecode|rev|` +
-	`tr\s+["']?\S+["']?\s+["']?\S+["']?|gunzip|zcat|gzip\s+-d\S*)` +
-	`\b?[^|]*\|(?:[^|]*\|)?\s*` + shells +
+	`|\b(?:xxd\s+-r|openssl\s+(?:enc|base64|aes\S*)\s.*-d|uudecode|rev\b|` +
+	`tr\s+["']?\S+["']?\s+["']?\S+["']?|gunzip\b|zcat\b|gzip\s+-d\S*)` +
+	`[^|]*\|(?:[^|]*\|)?\s*` + shells +
 	"|\\b(?:printf|echo\\s+-[ne]*e[ne]*)\\s+[\"'$]*(?:[^|]*\\\\(?:x[0-9a-f]{2}|[0-7]{3})){4}[^|" +
 	"]*\\|\\s*" + shells +
 	"|\\b(?:eval|source|(?:ba|z|da|k|a)?sh\\s+-c|exec)\\s+[\"']?(?:\\$\\(|`)[^)`]*\\b(?:base64|xxd|" +
 	"openssl|rev|printf|tr\\s)\\b" +
 	`|\b(?:eval|exec|Function)\s*\(.{0,80}\b(?:b64decode|atob|fromhex|unhexlify|decompress|base64_decode|` +
-	`FromBase64String)\b` +
-	`|\b(?:powershell|pwsh)(?:\.exe)?\s.*-e(?:c|nc|ncodedcommand)?\s+["']?[A-Za-z0-9+/=]{16}` +
+	`FromBase64String|urlopen|requests\.get)\b` +
+	`|\b(?:powershell|pwsh)(?:\.exe)?\s.*-e(?:c|nc|ncodedcommand)?\s+["']?[A-Za-z0-9+/=]{16,}` +
 	`|\b(?:ba|z|da|k)?sh\s+-i\s*(?:[0-9]?>&|<)\s*/dev/tcp/|/dev/tcp/[^\s/]+/\d+.*\b(?:exec|sh|bash)\b|` +
 	`\bexec\s+\d+<>\s*/dev/tcp/` +
-	`|\bnc(?:at)?\b.*\s-\w*[ec]\s+["']?/?(?:bin/)?(?:ba)?sh\b|` +
+	`|\bnc(?:at)?\s+(?:-\w+\s+)*[^-\s]\S*\s+\S.*\s-\w*[ec]\s+["']?/?(?:bin/)?(?:ba|z|da)?sh\b|` +
+	`\bnc(?:at)?\b.*\s-\w*[ec]\s+["']?/?(?:bin/)?(?:ba|z|da)?sh\b["']?\s+[^-\s;|&]\S*\s+\S|` +
 	`\bmkfifo\b.*\|\s*(?:/bin/)?(?:ba)?sh\b.*\bnc\b` +
 	`|\bcat\s+[^|;&\s]+\s+[^|;&]*\|\s*` + shells +
 	`|(?:^|[;&(]\s*)["']?\$\{?\w+\}?["']*\$\{?\w+\}?["']?\s[^|]*\|\s*` + shells +
 	`|\b(?:pip3?|uv|npm|pnpm|yarn|gem|cargo|poetry)\b.*(?:--(?:extra-)?index(?:-url)?|-i|--registry|` +
-	`--source)[\s=]+["']?http://(?:[^l1/]|l[^o]|1[^2])`)
+	`--source)[\s=]+["']?http://(?:[^l1/]|l[^o]|1[^2])` +
+	`|\b(?:pip3?|uv|npm|pnpm|yarn|gem|cargo|go)\b.*\b(?:install|add|i)\s(?:.*["'\s@])?(?:git\+)?http://` +
+	`(?:[^l1/\s]|l[^o]|1[^2])`)
 
 // searchPipe decides whether a command runs what it downloads or decodes, and counts it.
 func (s *Scanner) searchPipe(text []byte) bool {
@@ -42,7 +45,8 @@ func (s *Scanner) searchPipe(text []byte) bool {
 	if m := decodes().FindIndex(text); m != nil {
 		isCode := s.program == code && quoteAt(text, m[0]) == 0 && !isComment(text) && !s.docs
 		isShown := s.program != none && !isCode && s.isShown(text, m[0], m[1])
-		s.countIf(!isShown && !s.isExample(text[:m[0]], text), Pipe, line)
+		isCut := bytes.HasPrefix(text[m[1]:], []byte("...")) || bytes.HasPrefix(text[m[1]:], []byte("…"))
+		s.countIf(!isShown && !isCut && !s.isExample(text[:m[0]], text), Pipe, line)
 		return true
 	}
 	m := pipeToShell().FindIndex(text)
@@ -54,7 +58,8 @@ func (s *Scanner) searchPipe(text []byte) bool {
 	switch {
 	case m[0] >= 2 && bytes.HasSuffix(bytes.TrimRight(text[:m[0]], " "), []byte("!`")):
 		s.countPlain(Pipe, line) // some clients run it while they load the skill
-	case s.program != none && !s.isShown(text, m[0], m[1]):
+	case s.program != none && !s.isShown(text, m[0], m[1]),
+		isKey().Match(text[:m[0]]) && !s.fence.open() && !s.isExample(text[:m[0]], text):
 		s.countPlain(Pipe, line)
 	// A program that prints an installer, or prose that names it, speaks to a reader.
 	default:
@@ -62,6 +67,9 @@ func (s *Scanner) searchPipe(text []byte) bool {
 	}
 	return true
 }
+
+// isKey matches the text before a command of a hook or a server, which a client runs without a question.
+var isKey = pattern.New(`^\s*(?:-\s*)?command:\s*["']?$`)
 
 // splits are ways in which shells read a word that a search does not find.
 var splits = []string{"''", `""`, "${IFS}", "$IFS", "$@", "\\"}
@@ -121,8 +129,9 @@ func (s *Scanner) searchConfig(line []byte, seen group) {
 	}
 	if seen&configs != 0 && s.spend(line) {
 		if m := configuration().FindIndex(line); m != nil {
-			plain := s.program == none && (stealthy().Match(line) || s.recent.last(2, stealthy().Match) ||
-				s.fence.open() && ofUser().Match(line)) && !s.isExample(line[:m[0]], line)
+			plain := s.program == none && (isStealthy(line) || s.recent.last(2, isStealthy) ||
+				s.fence.open() && ofUser().Match(line) || replaces().Match(line)) &&
+				!s.isExample(line[:m[0]], line)
 			s.countIf(plain, Config, s.line)
 			s.configured = s.line
 			if plain {
@@ -131,7 +140,7 @@ func (s *Scanner) searchConfig(line []byte, seen group) {
 			return
 		}
 	}
-	if s.configured > 0 && len(line) > 0 && s.spend(line) && stealthy().Match(line) && !s.isExample(nil,
+	if s.configured > 0 && len(line) > 0 && s.spend(line) && isStealthy(line) && !s.isExample(nil,
 		line) {
 		s.countPlain(Config, s.configured)
 		s.configured = 0
@@ -152,5 +161,20 @@ var stealthy = pattern.New(`(?i)\b(?:silently|secretly|quietly)\b|\bwithout (?:a
 	`task|message|commit)s?\b.{0,80}` +
 	`(?:https?://|curl|wget|run |execute|send|upload|fetch)|\|\s*(?:ba|z)?sh\b`)
 
-// ofUser matches a redirection into the configuration of all projects.
-var ofUser = pattern.New(`(?i)(?:>>?|\btee(?:\s+-a)?)\s*["']?(?:~|\$\{?HOME\}?)/\S{0,60}` + configFiles)
+// isStealthy reports whether a line has such words, which no refusal turns into care.
+func isStealthy(line []byte) bool {
+	m := stealthy().FindIndex(line)
+	return m != nil && !isRefused(line[:m[0]])
+}
+
+// ofUser matches a redirection into the instructions for all projects. To show how a file of settings is made
+// is the purpose of many skills.
+var ofUser = pattern.New(`(?i)(?:>>?|\btee(?:\s+-a)?)\s*["']?(?:~` +
+	`|\$\{?HOME\}?)/\S{0,60}(?:CLAUDE(?:\.local)?|AGENTS|` +
+	`GEMINI)\.md`)
+
+// replaces matches an order to put a file of the skill in the place of settings that run commands.
+var replaces = pattern.New(`(?i)\b(?:copy|merge|install|move|symlink|link|put|paste` +
+	`|append)\b[^.]{0,20}["'` + "`" + `(]?(?:\./)?` +
+	`(?:[\w-]+/)+[\w.-]+\.json[^.]{0,40}\b(?:to|into|over|as|in)\b[^/~.]{0,30}["'` + "`" + `]?\S{0,20}` +
+	`(?:\.(?:claude|gemini)/settings(?:\.local)?\.json|\.vscode/tasks\.json|\.?mcp\.json)`)

@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"bytes"
 	"slices"
 	"unicode"
 	"unicode/utf8"
@@ -161,6 +162,8 @@ func (s *Scanner) isHarmful(class int, line []byte, at int) bool {
 	r, size := utf8.DecodeRune(line[at:])
 	rest := line[at+size:]
 	switch class {
+	case lookalike:
+		return !s.namesLetters(line)
 	case bidiControl:
 		return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 	case straySelector, zeroWidth:
@@ -180,6 +183,17 @@ func (s *Scanner) isHarmful(class int, line []byte, at int) bool {
 		return false
 	}
 	return true
+}
+
+// namesLetters reports whether the current line tells a reader which letters in it are not what they seem. It
+// is decided once, since a line may have thousands of them.
+func (s *Scanner) namesLetters(line []byte) bool {
+	if s.lettersLine != s.line {
+		has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
+		s.lettersLine = s.line
+		s.letters = slices.ContainsFunc([]string{"U+0", "yrillic", "omoglyph", "omograph"}, has)
+	}
+	return s.letters
 }
 
 // inRun reports whether a text ends in many invisible characters of a class: they may be a text in a code of

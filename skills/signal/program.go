@@ -46,13 +46,25 @@ func interpreterOf(line []byte) language {
 }
 
 // taint is where the value of a variable comes from.
-type taint uint8
+type taint uint16
 
 const (
 	fetched  taint = 1 << iota // it was downloaded or decoded
 	secret                     // a secret of the user
 	settings                   // the name of a file that configures an agent
 	piped                      // a command that runs what it downloads
+	open                       // an address that shows nothing about who answers
+	written                    // the name of a file that the program writes
+	dropped                    // the name of a file with what an open address answered
+	startup                    // the name of a file that other programs run by themselves
+	link                       // a connection to another machine
+
+	// Facts about a line, which no variable inherits.
+	schedules // it may make other programs run one later
+	fills     // it may write a file
+	connects  // it opens a connection between any two programs
+
+	values = schedules - 1
 )
 
 // tainted is a variable.
@@ -71,11 +83,20 @@ var sources = []struct {
 	{fetched, []string{"b64decode", "atob(", "fromhex(", "unhexlify(", "base64_decode",
 		"FromBase64String", "base64 -d",
 		"base64 -D", "base64 --decode", "xxd -r", "openssl enc", "decompress(", "marshal.loads",
-		"rot13", "rot_13",
-		"'base64')", "\"base64\")", "'hex')", "\"hex\")", "fromCharCode", "requests.get(", "urlopen(",
+		"rot13", "rot_13", "join(chr(", "join(map(chr", "bytes([", "bytearray([", "[::-1]",
+		"reverse().join(", "$(printf '\\", "$(printf \"\\",
+		"'base64')", "\"base64\")", "'hex')", "\"hex\")", "fromCharCode", "decode64(", "unpack1('m",
+		"unpack('m", "requests.get(", "urlopen(",
 		"http.get(",
 		"https.get(", "axios.get(", "fetch(", "DownloadString", "$(curl ", "$(wget ", "`curl ", "`wget "}},
 	{secret, []string{".ssh/", ".ssh\"", ".ssh'", "id_rsa", "id_ed25519", ".aws/credentials", ".aws\"",
+		"~/.ssh", "~/.aws", "~/.config/gcloud", "~/.kube", "~/.docker/config.json", "~/.password-store",
+		"$HOME/.ssh", "$HOME/.aws", "$HOME/.kube", ".config/google-chrome", "Google/Chrome",
+		"User Data", ".mozilla/firefox", "Library/Keychains", " .env |", "**os.environ", "str(os.environ",
+		"key4.db", "logins.json",
+		"Local Extension Settings", "dump-keychain", "\"env | ", "$(env |", "; env |", "& env |",
+		"env | base64",
+		"env|base64", "printenv |", "env | gzip", "env | curl",
 		".git-credentials",
 		".netrc", ".npmrc", ".pypirc", ".gnupg", ".kube/config", "Login Data", "login.keychain",
 		"find-generic-password",
@@ -84,6 +105,12 @@ var sources = []struct {
 		"cookies.sqlite", "@.env", "cat .env",
 		"< .env"}},
 	{settings, agentFiles},
+	{startup, startupFiles},
+	{link, []string{"https.request(", "http.request(", "net.connect(", "tls.connect(", "HTTPSConnection(",
+		"HTTPConnection(", "ftplib.FTP", "smtplib.SMTP", "SSHClient("}},
+	{schedules, schedulers},
+	{fills, writers},
+	{connects, sockets},
 }
 
 // agentFiles are the names of files that configure an agent.
@@ -91,8 +118,7 @@ var agentFiles = []string{"CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.m
 	".windsurfrules", ".clinerules", "copilot-instructions.md", ".claude/settings", ".gemini/settings",
 	".claude.json",
 	"claude_desktop_config.json", "mcp.json", "mcp_config.json", ".codex/config.toml", ".cursor/rules",
-	".claude/hooks",
-	".claude/commands"}
+	".claude/hooks"}
 
 // searchProgram searches a line of a program for values that come from elsewhere and are run, and for files
 // of the user that are sent or written. It follows variables, so that the steps may be lines apart.
@@ -104,21 +130,22 @@ func (s *Scanner) searchProgram(line []byte) {
 	if s.docs || isComment(line) {
 		return
 	}
-	here := s.taintOf(line)
-	switch {
-	case len(here) == 0:
-	default:
+	s.searchSplit(line)
+	if s.program == code {
+		line = s.joined(line)
+	}
+	does := literals(line)
+	if does&fills != 0 && s.program == code {
+		s.writesFile(line)
+	}
+	here := s.tainted(line, does)
+	s.loads = s.loads || s.program == code && isOpen(here) && loads(line)
+	if len(here) > 0 {
 		s.searchSinks(line, here)
 	}
-	s.connects = s.connects || bytes.Contains(line, []byte(".connect("))
-	// A connection in the place of the input and output of a shell.
-	if s.connects && bytes.Contains(line, []byte("dup2(")) && bytes.Contains(line, []byte("fileno()")) ||
-		s.connects && bytes.Contains(line, []byte("pty.spawn(")) || bytes.Contains(line,
-		[]byte(".pipe(sh.stdin")) {
-		s.countPlain(Pipe, s.line)
-	}
-	s.searchSplit(line)
-	s.assign(line)
+	s.searchConnection(line, does)
+	s.searchStartup(line, here, does)
+	s.assign(line, len(here) > 0)
 	if s.program == shell {
 		s.copies(line, here)
 	}
@@ -135,58 +162,79 @@ func isComment(line []byte) bool {
 	return false
 }
 
-// sourcePairs has the first two bytes of each text in sources: most lines have none of them.
-var sourcePairs = sync.OnceValue(func() *[1 << 16]bool {
-	pairs := new([1 << 16]bool)
+// sourceText is a text of sources, and what it tells.
+type sourceText struct {
+	text string
+	from taint
+}
+
+// sourceTexts has the texts of sources by their first two bytes: most places in a line begin none of them.
+// The first list is empty.
+var sourceTexts = sync.OnceValues(func() (*[1 << 16]uint8, [][]sourceText) {
+	index, lists := new([1 << 16]uint8), make([][]sourceText, 1)
 	for _, source := range sources {
 		for _, text := range source.texts {
-			pairs[int(text[0])<<8|int(text[1])] = true
+			pair := int(text[0])<<8 | int(text[1])
+			if index[pair] == 0 {
+				index[pair] = uint8(len(lists))
+				lists = append(lists, nil)
+			}
+			lists[index[pair]] = append(lists[index[pair]], sourceText{text, source.from})
 		}
 	}
-	return pairs
+	return index, lists
 })
 
-func mayHaveSource(line []byte) bool {
-	pairs := sourcePairs()
+// literals returns what the texts in a line tell about it.
+func literals(line []byte) (from taint) {
+	index, lists := sourceTexts()
 	for i := 1; i < len(line); i++ {
-		if pairs[int(line[i-1])<<8|int(line[i])] {
-			return true
+		n := index[int(line[i-1])<<8|int(line[i])]
+		if n == 0 {
+			continue
+		}
+		for _, s := range lists[n] {
+			if from&s.from == 0 && len(line)-i+1 >= len(s.text) &&
+				string(line[i-1:i-1+len(s.text)]) == s.text {
+				from |= s.from
+			}
 		}
 	}
-	return false
+	return from
 }
 
 // taintOf returns the tainted values in a line: literal ones, whose name is empty, and variables.
-func (s *Scanner) taintOf(line []byte) (here []tainted) {
-	for _, source := range sources {
-		if !mayHaveSource(line) {
-			break
-		}
-		if slices.ContainsFunc(source.texts, func(text string) bool {
-			return bytes.Contains(line,
-				[]byte(text))
-		}) {
-			here = append(here, tainted{from: source.from})
-		}
+func (s *Scanner) taintOf(line []byte) []tainted { return s.tainted(line, literals(line)) }
+
+// tainted is taintOf for a line whose literals are known.
+func (s *Scanner) tainted(line []byte, from taint) (here []tainted) {
+	for rest := from & values; rest != 0; rest &= rest - 1 {
+		here = append(here, tainted{from: rest & -rest})
+	}
+	if openText(line) {
+		here = append(here, tainted{from: open})
 	}
 	for _, known := range s.names {
-		if bytes.Contains(line, []byte(known.name)) && hasWord(line, []byte(known.name)) {
+		isDir := known.name[len(known.name)-1] == '/'
+		if bytes.Contains(line, []byte(known.name)) && (isDir || hasWord(line, []byte(known.name))) {
 			here = append(here, known)
 		}
 	}
 	return here
 }
 
-// assign records the variable that a line assigns a tainted value to.
-func (s *Scanner) assign(line []byte) {
+// assign records the variable that a line assigns a tainted value to. isTainted is set if the line has one.
+func (s *Scanner) assign(line []byte, isTainted bool) {
 	name, value := assignment(line)
 	if len(name) == 0 || len(s.names) == maxNames {
 		return
 	}
 	from := taint(0)
-	for _, t := range s.taintOf(value) {
-		if t.name != string(name) {
-			from |= t.from
+	if isTainted {
+		for _, t := range s.taintOf(value) {
+			if t.name != string(name) {
+				from |= t.from
+			}
 		}
 	}
 	if bytes.Contains(value, []byte("curl ")) || bytes.Contains(value, []byte("wget ")) {
@@ -198,18 +246,16 @@ func (s *Scanner) assign(line []byte) {
 	if from == 0 {
 		return
 	}
-	at := slices.IndexFunc(s.names, func(t tainted) bool { return t.name == string(name) })
-	if at < 0 {
-		s.names = append(s.names, tainted{name: string(name)})
-		at = len(s.names) - 1
-	}
-	s.names[at].from |= from
+	s.name(string(name), from)
 }
 
 // copies records the temporary files that a command makes of a secret.
 func (s *Scanner) copies(line []byte, here []tainted) {
 	if !slices.ContainsFunc(here, func(t tainted) bool { return t.from&secret != 0 }) {
 		return
+	}
+	if m := copied().FindSubmatch(line); m != nil {
+		s.name(string(m[1]), secret)
 	}
 	for word := range bytes.FieldsSeq(line) {
 		word = bytes.Trim(word, "\"';&|)>")
@@ -219,15 +265,27 @@ func (s *Scanner) copies(line []byte, here []tainted) {
 	}
 }
 
+// copied matches a command that copies to the directory of a variable.
+var copied = pattern.New(`(?:^|[\s;&|])(?:cp|rsync|install|mv)\s[^;&|]*\s["']?\$\{?(\w{1,60})\}?[^\s;&` +
+	`|]*\s*(?:$|[;&|])`)
+
 func isFetcher(word []byte) bool {
 	return bytes.Equal(word, []byte("curl")) || bytes.Equal(word, []byte("wget")) || bytes.Equal(word,
 		[]byte("sudo"))
 }
 
+// loop matches the variable of a loop, and what it goes through.
+var loop = pattern.New(`^\s*for\s*\(?(?:const |let |var )?\s*([A-Za-z_]\w{0,60})\s+(?:in|of)\s+(.*)`)
+
 // assignment splits a line "name = value", in any of the languages, or "with value as name:".
 func assignment(line []byte) (name, value []byte) {
 	if from, to, ok := bytes.Cut(line, []byte(" as ")); ok && bytes.Contains(from, []byte("with ")) {
 		return bytes.TrimRight(bytes.TrimSpace(to), ":"), from
+	}
+	if bytes.HasPrefix(bytes.TrimLeft(line, " \t"), []byte("for")) {
+		if m := loop().FindSubmatch(line); m != nil {
+			return m[1], m[2]
+		}
 	}
 	at := bytes.IndexByte(line, '=')
 	const longest = 80 // bytes before the sign
@@ -265,11 +323,22 @@ func (s *Scanner) searchSinks(line []byte, here []tainted) {
 		if s.found[Pipe].last != s.line {
 			s.countPlain(Pipe, s.line)
 		}
-	case from&secret != 0 && sends().Match(line) && !s.isPrinted(line):
+	case from&dropped != 0 && s.isStarted(line, here, dropped),
+		from&written != 0 && s.loads && s.isStarted(line, here, written):
+		s.countPlain(Pipe, s.line)
+	case from&secret != 0 && (from&link != 0 || sends().Match(line)) && !s.isPrinted(line):
 		s.countPlain(Phrase, s.line)
-	case from&settings != 0 && (writes().Match(line) || s.isRedirected(line)) && !s.isPrinted(line):
+	case from&settings != 0 && s.writesSettings(line) && !s.isPrinted(line):
 		s.countPlain(Config, s.line)
 	}
+}
+
+// writesSettings reports whether a line writes a file that configures an agent.
+func (s *Scanner) writesSettings(line []byte) bool {
+	if s.program == shell {
+		return s.isRedirected(line, settings) || s.places(line, settings)
+	}
+	return writes().Match(line)
 }
 
 // isPrinted reports whether a line prints its text.
@@ -283,10 +352,12 @@ var (
 	shellRuns = pattern.New("(?:^|[\\s;&|(])(?:eval|source|\\.)\\s+|\\b(?:ba|z|da|k)?sh\\s+-c\\b|" +
 		"(?i:\\b(?:iex|Invoke-Expression)\\b)|" +
 		"\\|\\s*(?:sudo\\s+)?(?:ba|z|da|k)?sh\\b|\\b(?:ba|z|da|k)?sh\\s+<<<\\s*")
-	codeRuns = pattern.New("(?i)(?:^|[^.\\w])(?:eval|exec|Function|compile|execfile|loadstring|" +
+	codeRuns = pattern.New("(?i)\\(0,\\s*eval\\)\\(\\s*|" +
+		"(?:^|[^.\\w])(?:eval|exec|Function|compile|execfile|loadstring|" +
 		"instance_eval|class_eval)\\s*\\(\\s*|" +
 		"\\bvm\\.run\\w*\\(|\\b(?:os\\.)?(?:system|popen|execSync|shell_exec|passthru|" +
 		"proc_open)\\s*\\(\\s*|\\bchild_process\\b.*\\bexec\\w*\\(|" +
+		"\\bpickle\\.loads?\\(\\s*|" +
 		"\\b(?:ba|z|da|k)?sh\\b[\"']?,?\\s*[\"']?-c\\b|\\|\\s*(?:ba|z)?sh\\b|" +
 		"\\bsubprocess\\.\\w+\\(\\s*|(?:^|[^.\\w]|cp\\.|child_process\\.)(?:exec|spawn)(?:Sync)?\\(\\s*")
 )
@@ -319,7 +390,7 @@ func (s *Scanner) isRunOf(line []byte, here []tainted) bool {
 				if isPipe || isCall {
 					continue
 				}
-				if len(s.taintOf(rest)) > 0 {
+				if len(s.taintOf(rest)) > 0 || isAnswer(line[:m[0]], rest) {
 					return true
 				}
 				continue
@@ -342,6 +413,15 @@ func (s *Scanner) isRunOf(line []byte, here []tainted) bool {
 	return false
 }
 
+// isAnswer reports whether what runs rest is the body of a function whose parameter begins it, as in
+// "fetch(x).then(text => eval(text))".
+func isAnswer(before, rest []byte) bool {
+	m := parameter().FindSubmatch(before)
+	return m != nil && bytes.HasPrefix(bytes.TrimLeft(rest, " \t"), m[1])
+}
+
+var parameter = pattern.New(`([A-Za-z_$]\w*)\)?\s*=>\s*\{?\s*$`)
+
 // sends matches what sends data to another machine.
 var sends = pattern.New(`(?i)\bcurl\b.*\s(?:-d|-F|-T|--data\S*|--form|--upload-file|-X\s*POST)\b|` +
 	`\bwget\b.*--post|` +
@@ -349,7 +429,9 @@ var sends = pattern.New(`(?i)\bcurl\b.*\s(?:-d|-F|-T|--data\S*|--form|--upload-f
 	`put)\(|` +
 	`\bInvoke-(?:RestMethod|WebRequest)\b|\birm\b|\biwr\b|\bnc(?:at)?\s+\S|/dev/tcp/|\.send(?:all)?\(|` +
 	`\bscp\s|\brsync\s|` +
-	`\bsendmail\b|\bapi\.telegram\.org\b|\bdiscord(?:app)?\.com/api/webhooks\b|\bnslookup\b|\bdig\s`)
+	`\bxargs\b.*\b(?:curl|wget)\b|\bgh\s+gist\s+create\b|\bsendmail\b|\bapi\.telegram\.org\b` +
+	`|\bdiscord(?:app)?\.com/api/webhooks\b` +
+	`|\bnslookup\b|\bdig\s`)
 
 // writes matches what writes a file.
 var writes = pattern.New(`(?i)\|\s*(?:sudo\s+)?tee\b|\.write(?:_text|_bytes|lines)?\(|\b(?:write|` +
@@ -358,18 +440,22 @@ var writes = pattern.New(`(?i)\|\s*(?:sudo\s+)?tee\b|\.write(?:_text|_bytes|line
 	`\bsed\s+-i|` +
 	`(?:^|[\s;&|])(?:cp|mv|install|ln)\s|\bshutil\.\w+\(|\b(?:copy|rename)(?:File)?(?:Sync)?\(|` +
 	`\bfile_put_contents\(|` +
-	`\bBun\.write\(|\bwriteTextFile`)
+	`\bBun\.write\(|\bwriteTextFile|\.open\(\s*["'](?:[wax]|r\+)`)
 
 // redirection matches the name of a file into which a shell writes.
 var redirection = pattern.New(`(?:^|[^=<>&2-9-])>>?\s*("[^"]*"|'[^']*'|[^\s;&|)]+)`)
 
-// isRedirected reports whether a shell writes into a file that configures an agent.
-func (s *Scanner) isRedirected(line []byte) bool {
+// isRedirected reports whether a shell writes into a file of a kind.
+func (s *Scanner) isRedirected(line []byte, kind taint) bool {
 	if s.program != shell {
 		return false
 	}
-	for _, m := range redirection().FindAllSubmatch(line, -1) {
-		if slices.ContainsFunc(s.taintOf(m[1]), func(t tainted) bool { return t.from&settings != 0 }) {
+	isShown := prints().Match(bytes.TrimLeft(line, " \t"))
+	for _, m := range redirection().FindAllSubmatchIndex(line, -1) {
+		if isShown && quoteAt(line, m[2]) != 0 {
+			continue
+		}
+		if slices.ContainsFunc(s.taintOf(line[m[2]:m[3]]), func(t tainted) bool { return t.from&kind != 0 }) {
 			return true
 		}
 	}
@@ -410,7 +496,8 @@ func (s *Scanner) isShown(text []byte, from, to int) bool {
 		return isInside && (isSentence || prints().Match(start) || len(bytes.Fields(bytes.Trim(value,
 			" \t\"'"))) > 0)
 	}
-	if !isInside && quote != 0 || calls().Match(text[:from]) {
+	isCalled := calls().Match(text[:from])
+	if isCalled || !isInside && quote != 0 && !separate().Match(text[from:to]) {
 		return false
 	}
 	// The arguments of a call may be in the next lines.
@@ -420,6 +507,9 @@ func (s *Scanner) isShown(text []byte, from, to int) bool {
 	}
 	return !s.recent.last(2, isOpenCall)
 }
+
+// separate matches the end of a literal and the beginning of the next one in a list.
+var separate = pattern.New(`["']\s*,\s*[rb]?["']`)
 
 // speaks matches the beginning of a string that says what to do.
 var speaks = pattern.New(`(?i)["'][^"'$;|&]*\b(?:install|run|try|hint|usage|use|with|via|see)\b[^"';|&]*$`)

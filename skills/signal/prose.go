@@ -73,8 +73,36 @@ var refusal = pattern.New("(?i)(?:\\b(?:never|do(?:es)? not|don'?t|doesn'?t|must
 	"attackers?|malicious\\w*|such as|e\\.g\\.|(?:text|phrases?|strings?|messages?) like)\\b" +
 	"(?:[\\s*_\"'`(]+[\\w-]+){0,4})[\\s*_\"'`(:]*$")
 
-// isRefused reports whether the text before a match turns it into its contrary.
-func isRefused(before []byte) bool { return refusal().Match(before[max(0, len(before)-200):]) }
+// encouraged matches a refusal of a refusal: "do not hesitate to".
+var encouraged = pattern.New(`(?i)\b(?:not|n't|dont|never|no need to|without)(?: \w+){0,2} (?:hesitat\w+` +
+	`|afraid|shy|` +
+	`reluctan\w+|fail|forget|neglect|refus\w+|scared|delay\w*|wait\w*|worry|fear|` +
+	`need \w+ to|only|just|merely)\b(?:[\s*_]+[\w'-]+){0,4}[\s*_]*$` +
+	`|\bno (?:matter|reason not)\b(?:[\s*_]+[\w'-]+){0,4}[\s*_]*$`)
+
+// supposed matches what makes of an order a thing that may happen: "this could …".
+var supposed = pattern.New(`(?i)\b(?:could|would|might)[\s*_]+$`)
+
+// isRefused reports whether the text before a match turns it into its contrary, or into a possibility.
+func isRefused(before []byte) bool {
+	before = before[max(0, len(before)-200):]
+	return (refusal().Match(before) || supposed().Match(before)) && !encouraged().Match(before)
+}
+
+// ordered matches the text before a quotation that makes an order of it.
+var ordered = pattern.New(`(?i)(?:^|[.:;!,*_]\s*|\b(?:please|and|then|now|must|should|always|to|start` +
+	`|session|turn|` +
+	`begin)\b,?\s+)(?:carry out|execute|follow|obey|perform|comply with|act on|do|apply|(?:respond|react` +
+	`|answer) to|` +
+	`your (?:\w+ )?(?:task|instruction|order|goal|job|rule)s?)\b[^"“` + "`" + `.!?]{0,60}["“` + "`" + `]\s*$`)
+
+// isQuoted reports whether the text of a line between two parts is a quotation that only speaks of it.
+func isQuoted(before, after []byte) bool {
+	if !inQuotes(before, after) {
+		return false
+	}
+	return isRefused(before) || !ordered().Match(before)
+}
 
 // isExample reports whether the text of a line after before is one that is only spoken of: it is
 // refused, or stands in an example of an attack.

@@ -1,6 +1,7 @@
 // Package signal searches the text of a skill for things that a reader should know: invisible characters,
 // comments that only a model sees, downloads that are executed, commands that other clients run while they
-// load a skill, and phrases of known prompt injections.
+// load a skill, and phrases of known prompt injections. In a program it follows variables: to a file that is
+// fetched from an open address and started, credentials that are sent, and files that others start or obey.
 //
 // A finding is minor if the text speaks to a reader: a vendor's installer in prose, a refusal, a quotation, a
 // lesson about attacks, the configuration of an agent as the purpose of a skill. The same in a script that
@@ -39,7 +40,7 @@ const (
 	Dynamic               // commands that other clients run while they load a skill
 	Phrase                // phrases of known prompt injections
 	Config                // instructions to change the configuration of an agent
-	Unasked               // files that other programs run on their own
+	Unasked               // what other programs run on their own
 	kinds
 )
 
@@ -77,17 +78,26 @@ type Scanner struct {
 	savedLine     int
 	packages      bool // the file is a package.json
 
-	program    language // of a file that runs, else none
-	recent     recent
-	names      []tainted // variables of a program
-	docs       bool      // the line is in a docstring
-	item       bool      // the line is set off from the text
-	connects   bool      // the program has opened a connection
-	hiding     bool      // the line is in a comment
-	hidden     []byte    // its text
-	hiddenLine int
-	configured int  // the line of an order to change an agent's configuration, or 0
-	open       bool // the saved file came from an open address
+	agent           *agentFile // the row of the file, if an agent or an editor obeys it
+	hasKey, hasRuns bool       // its texts were found
+
+	program  language // of a file that runs, else none
+	recent   recent
+	names    []tainted // variables of a program
+	docs     bool      // the line is in a docstring
+	item     bool      // the line is set off from the text
+	connects bool      // the program has opened a connection
+	sockets  bool      // the program has a connection between any two programs
+	loads    bool      // the program has fetched from an open address
+	whole    []byte    // a buffer
+	// whether the line lettersLine names its letters
+	letters     bool
+	lettersLine int
+	hiding      bool   // the line is in a comment
+	hidden      []byte // its text
+	hiddenLine  int
+	configured  int  // the line of an order to change an agent's configuration, or 0
+	open        bool // the saved file came from an open address
 }
 
 // finding is the number of findings of a kind in a file, and the first line. The plain ones are more than
@@ -111,9 +121,11 @@ func (s *Scanner) Begin(file string, limit int) {
 		command:  command{text: s.command.text[:0]},
 		lower:    s.lower[:0],
 		clean:    s.clean[:0],
+		whole:    s.whole[:0],
 		before:   s.before[:0],
 		saved:    s.saved[:0],
 		packages: base == "package.json",
+		agent:    agentFileOf(name),
 		program:  languageOf(base),
 		recent:   s.recent,
 		names:    s.names[:0],
@@ -207,8 +219,13 @@ func (s *Scanner) search(line []byte) {
 	if len(s.saved) > 0 && s.line > s.savedLine {
 		s.searchRun(line, s.savedLine)
 	}
+	if s.agent != nil {
+		s.searchAgentFile(line)
+	}
 	if s.program != none {
 		s.searchProgram(line)
+	} else if len(s.names) > 0 {
+		s.startsDropped(line, s.line)
 	}
 	if seen&fetches != 0 || len(s.command.text) > 0 {
 		s.searchCommand(line)
@@ -269,7 +286,8 @@ func (s *Scanner) hasPhrase(text []byte) bool {
 		}
 		if m != nil {
 			found, line = true, min(line, at)
-			if !inQuotes(within[:m[0]], within[m[1]:]) && !s.isExample(within[:m[0]], within) {
+			if !s.isMinor(&injections[i], within[:m[0]]) && !isQuoted(within[:m[0]], within[m[1]:]) &&
+				!s.isExample(within[:m[0]], within) {
 				plain, plainLine = true, at
 			}
 		}
@@ -281,6 +299,12 @@ func (s *Scanner) hasPhrase(text []byte) bool {
 		s.countAt(Phrase, line)
 	}
 	return found
+}
+
+// isMinor reports whether a phrase after the beginning of a line is worth knowing only.
+func (s *Scanner) isMinor(found *injection, before []byte) bool {
+	return found.isFact || found.isData && (s.program != none || s.fence.open() || inCode(before) ||
+		bytes.HasSuffix(before, []byte("'")) || bytes.HasSuffix(before, []byte(`"`)))
 }
 
 // appendLower appends a text with letters of ASCII in lower case, and one space for several.
@@ -423,7 +447,9 @@ func (s *Scanner) searchCommand(line []byte) {
 // endCommand decides about the collected command.
 func (s *Scanner) endCommand() {
 	if s.spend(s.command.text) {
+		s.drops(s.command.text)
 		if s.searchPipe(s.command.text) {
+		} else if s.startsDropped(s.command.text, s.command.line) {
 		} else if m := savedAs(s.command.text); m != nil {
 			name, to := s.command.text[m[2]:m[3]], m[3]
 			name = name[max(bytes.LastIndexByte(name, '/'), bytes.LastIndexByte(name, '\\'))+1:]
@@ -483,7 +509,7 @@ var wordings = [kinds]struct{ noun, rest string }{
 	Dynamic: {"command", " that some clients run while they load a skill; they are text here"},
 	Phrase:  {"line", " with words known from attempts to take over a model"},
 	Config:  {"line", " that says to change the configuration of an agent"},
-	Unasked: {"thing", " that test runners, interpreters or package managers run by themselves"},
+	Unasked: {"thing", " that other programs run by themselves"},
 }
 
 // countsOfInvisible returns the number of characters of each class.

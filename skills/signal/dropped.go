@@ -1,0 +1,271 @@
+package signal
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/skills/pattern"
+)
+
+// Files that come from an open address and are then started, whatever their names are. A shell tells the name
+// in the command that fetches. In other languages the fetching, the writing and the start are lines apart, in
+// any order of the first two.
+
+// loaders are texts of calls that fetch from an address.
+var loaders = []string{"requests.", "urlopen", "urlretrieve", "http.get(", "http').get(", "https.get(",
+	"http.request(",
+	"axios",
+	"fetch(", "httpx", "URI.open", "URI(", "Net::HTTP", "LWP", "getstore", "file_get_contents",
+	"DownloadFile",
+	"WebClient", "curl", "wget", "aiohttp", "ession.get(", "lient.get(", ".download("}
+
+func loads(line []byte) bool {
+	return slices.ContainsFunc(loaders, func(text string) bool { return bytes.Contains(line, []byte(text)) })
+}
+
+// isOpen reports whether one of the values is an open address.
+func isOpen(values []tainted) bool {
+	return slices.ContainsFunc(values, func(t tainted) bool { return t.from&open != 0 })
+}
+
+// savedIn matches the names of files into which a command downloads.
+var savedIn = pattern.New(`(?i)(?:\s(?:-[a-z]*o|--output(?:-document)?|-outfile)[\s=]+|\s>>?\s*` +
+	`|\|\s*tee\s+|downloadfile\([^,]*,\s*|` +
+	`\bcertutil\S*\s.*https?://\S+\s+)` +
+	`["']?([^\s"';&|<>)]+)`)
+
+// sharedDirs are directories in which a script starts nothing that it did not put there.
+var sharedDirs = []string{"/tmp/", "/var/tmp/", "/dev/shm/"}
+
+// keepsName matches a command that saves under the last part of an address.
+var keepsName = pattern.New(`\bwget\s|\bcurl\b.*\s(?:-[a-zA-Z]*O\b|--remote-name)`)
+
+// drops records the files into which a command downloads from an open address.
+func (s *Scanner) drops(command []byte) {
+	isFetch := func(name string) bool { return bytes.Contains(command, []byte(name)) }
+	if !slices.ContainsFunc([]string{"curl", "wget", "iwr", "irm", "Web", "web", "certutil"}, isFetch) ||
+		!isOpen(s.taintOf(command)) {
+		return
+	}
+	if s.program == shell {
+		// It may unpack what it fetched, or leave the name to a caller.
+		for _, dir := range sharedDirs {
+			s.name(dir, dropped)
+		}
+	}
+	const most = 8 // files of a command
+	found := savedIn().FindAllSubmatch(command, most)
+	for _, m := range found {
+		s.drop(m[1])
+	}
+	if len(found) > 0 || !keepsName().Match(command) {
+		return
+	}
+	for word := range bytes.FieldsSeq(command) {
+		if bytes.Contains(word, []byte("://")) {
+			s.drop(bytes.Trim(word, "\"';&|)`"))
+			return
+		}
+	}
+}
+
+// drop records a file that a command names by its path, by a variable, or by the address that it comes from.
+func (s *Scanner) drop(name []byte) {
+	if bytes.Contains(name, []byte("://")) {
+		name = name[bytes.LastIndexByte(name, '/')+1:]
+	}
+	name = bytes.TrimPrefix(name, []byte("./"))
+	if variable, isVariable := bytes.CutPrefix(name, []byte("$")); isVariable {
+		variable = bytes.Trim(variable, "{}")
+		if !slices.ContainsFunc(variable, func(c byte) bool { return !isWord(c) }) {
+			name = variable
+		}
+	}
+	if len(name) == 0 || string(name) == "-" || bytes.HasPrefix(name, []byte("/dev/")) {
+		return
+	}
+	s.name(string(name), dropped)
+}
+
+// name records a value and where it comes from.
+func (s *Scanner) name(name string, from taint) {
+	at := slices.IndexFunc(s.names, func(t tainted) bool { return t.name == name })
+	switch {
+	case at >= 0:
+		s.names[at].from |= from
+	case len(s.names) < maxNames:
+		s.names = append(s.names, tainted{name, from})
+	}
+}
+
+// value is the expression of a literal or a variable in a program.
+const value = `([fru]?["'][^"']{1,200}["']|[A-Za-z_$][\w.]{0,60})`
+
+// writtenAs matches the name of a file that a program writes.
+var writtenAs = pattern.New(`(?i)\bopen\(\s*` + value + `\s*,\s*(?:mode\s*=\s*)?["']r?b?[wax]` +
+	`|\b(?:File\.(?:bin)?write|File\.open|createWriteStream|writeFile(?:Sync)?|file_put_contents)\(\s*` +
+	value +
+	`|\b(?:urlretrieve|DownloadFile|getstore)\(?[^,]*,\s*` + value +
+	`|` + value + `\.(?:write_(?:bytes|text)\(|open\(\s*["'][wax])`)
+
+// writers are texts. Each match of writtenAs has one.
+var writers = []string{"open(", "write", "Write", "WRITE", "retrieve", "Download", "getstore", "put_contents"}
+
+// writesFile records the files that a line of a program writes.
+func (s *Scanner) writesFile(line []byte) {
+	const kept = 8 // of the names are for other values
+	if len(s.names) >= maxNames-kept || !s.spend(line) {
+		return
+	}
+	m := writtenAs().FindSubmatch(line)
+	if m == nil {
+		return
+	}
+	name := string(bytes.TrimLeft(bytes.Join(m[1:], nil), "fru"))
+	if !strings.ContainsAny(name, `"'`) {
+		name = string(bytes.Join(m[1:], nil))
+	}
+	s.name(strings.Trim(name, `"'`), written)
+}
+
+// Expressions that match the text between the beginning of a line and a file that it starts, and for chmod
+// the text after the file.
+var (
+	started = pattern.New(`(?i)(?:^|[;&|({` + "`" + `]|\b(?:then|do|else)\b)\s*(?:(?:exec|nohup|sudo` +
+		`|setsid|env|` +
+		`time|source|\.|&|open|start|start-process|(?:ba|z|da|k)?sh(?:\s*<)?|python[0-9.]*|node|bun|deno` +
+		`|perl|ruby|php|(?:powershell|pwsh)(?:\.exe)?\s.*-file|` +
+		`chmod\s+(?:[ugoa]*\+[rwst]*x\w*|[0-7]*[1357][0-7]*))\s+(?:-\S+\s+)*)*["'` + "`" + `]*(\.[/\\]` +
+		`|\$\{?)?$`)
+	startedIn = pattern.New(`(?i)(?:\b(?:system|popen|exec\w*|spawn\w*|startfile|shell_exec|passthru` +
+		`|check_output|` +
+		`check_call|getoutput|run|call|chmod(?:Sync)?\(\s*0o?[0-7]*[1357][0-7]*\s*,)\s*\(?\s*\[?\s*|\x60)` +
+		`(?:str\(|[fr]?["'\x60]|(?:/\w+)*/?(?:ba|z|da)?sh\b|python3?|node|perl|ruby|sys\.executable` +
+		`|\s+-\w+|[,+\s]|` +
+		`\$?\{|\./)*$`)
+	permits   = pattern.New(`(?i)\bchmod(?:Sync)?\(\s*[fr]?["']?$|\bFile\.chmod\(.*$`)
+	permitted = pattern.New(`(?i)^["']?\s*,\s*(?:0o?[0-7]*[1357]|["'][0-7]*[1357]|.*S_IX|.*S_IEXEC` +
+		`|.*\|\s*0o?1)`)
+	allows = pattern.New(`^["']?\.chmod\(\s*(?:0o?[0-7]*[1357]|.*S_IX|.*S_IEXEC|.*\|\s*0o?1)`)
+)
+
+// isStarted reports whether a line starts a file of a kind, or makes a program of it.
+func (s *Scanner) isStarted(line []byte, values []tainted, kind taint) bool {
+	return slices.ContainsFunc(values, func(t tainted) bool {
+		return t.name != "" && t.from&kind != 0 && s.starts(line, []byte(t.name))
+	})
+}
+
+func (s *Scanner) starts(line, name []byte) bool {
+	const most = 8 // places in a line
+	for from, n := 0, 0; n < most; n++ {
+		i := bytes.Index(line[from:], name)
+		if i < 0 {
+			return false
+		}
+		at, end := from+i, from+i+len(name)
+		from = end
+		isPart := at > 0 && isWord(line[at-1]) && isWord(name[0])
+		goesOn := end < len(line) && name[len(name)-1] != '/' &&
+			(isWord(line[end]) || line[end] == '=' || line[end] == '.' && s.program != code)
+		if isPart || goesOn {
+			continue
+		}
+		if !s.spend(line) {
+			return false
+		}
+		before, after := line[:at], line[end:]
+		if s.program == code && (startedIn().Match(before) || permits().Match(before) &&
+			permitted().Match(after) ||
+			allows().Match(after)) {
+			return true
+		}
+		if m := started().FindSubmatchIndex(before); m != nil && (s.program != code || quoteAt(line,
+			at) != 0) &&
+			(m[2] >= 0 || m[1]-m[0] > 1 && hasLetter(before[m[0]:m[1]]) || bytes.ContainsAny(name, `/\`)) {
+			return true
+		}
+	}
+	return false
+}
+
+func hasLetter(text []byte) bool { return slices.ContainsFunc(text, isLetter) }
+
+// joined returns a line of a program as its language reads it, with the literals that it joins in one piece.
+// A command that no piece has is counted: a program has no reason to split it.
+func (s *Scanner) joined(line []byte) []byte {
+	if !bytes.ContainsAny(line, `"'`) {
+		return line
+	}
+	between := map[byte]string{'+': "", '/': "/"}
+	has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
+	switch {
+	case has("''.join("), has(`"".join(`), has(".join('')"), has(`.join("")`):
+		between[','] = ""
+	case has("join("), has("Path("), has("resolve("):
+		between[','] = "/"
+	}
+	s.whole = appendJoined(s.whole[:0], line, between)
+	if len(s.whole) == len(line) {
+		return line
+	}
+	isNew := func(word string) bool { return hasWord(s.whole, []byte(word)) && !hasWord(line, []byte(word)) }
+	if slices.ContainsFunc(hiddenWords, isNew) {
+		s.countPlain(Pipe, s.line)
+	}
+	return s.whole
+}
+
+// hiddenWords are names of what runs a text as a program.
+var hiddenWords = []string{"exec", "eval", "system", "popen", "subprocess", "child_process", "__import__",
+	"curl",
+	"wget", "powershell", "execSync"}
+
+// appendJoined appends a line with what joins two literals in the place of the mark between them.
+func appendJoined(whole, line []byte, between map[byte]string) []byte {
+	for i := 0; i < len(line); i++ {
+		if c := line[i]; c == '"' || c == '\'' {
+			rest := bytes.TrimLeft(line[i+1:], " \t")
+			if joint, isMark := markOf(rest, between); isMark {
+				rest = bytes.TrimLeft(rest[1:], " \t")
+				if len(rest) > 0 && (rest[0] == '"' || rest[0] == '\'') {
+					whole = append(whole, joint...)
+					i = len(line) - len(rest)
+					continue
+				}
+			}
+		}
+		whole = append(whole, line[i])
+	}
+	return whole
+}
+
+// startsDropped searches a command for the start of a file that came from an open address. In prose it is
+// plain unless it is an example.
+func (s *Scanner) startsDropped(command []byte, line int) bool {
+	if len(s.names) == 0 || s.program != none && (isComment(command) || s.docs) {
+		return false
+	}
+	values := s.taintOf(command)
+	if !slices.ContainsFunc(values, func(t tainted) bool { return t.from&dropped != 0 }) ||
+		!s.spend(command) ||
+		!s.isStarted(command, values, dropped) {
+		return false
+	}
+	if s.program == none && s.isExample(nil, command) || s.program != none && s.isPrinted(command) {
+		return false
+	}
+	s.countPlain(Pipe, line)
+	s.names = slices.DeleteFunc(s.names, func(t tainted) bool { return t.from&dropped != 0 })
+	return true
+}
+
+// markOf returns the text in the place of the mark that a text begins with.
+func markOf(text []byte, between map[byte]string) (joint string, isMark bool) {
+	if len(text) == 0 {
+		return "", false
+	}
+	joint, isMark = between[text[0]]
+	return joint, isMark
+}

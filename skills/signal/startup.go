@@ -1,0 +1,162 @@
+package signal
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/skills/pattern"
+)
+
+// startupFiles are parts of the names of files that other programs run, or obey, by themselves.
+var startupFiles = []string{"authorized_keys", ".bashrc", ".bash_profile", ".bash_login", ".bash_aliases",
+	".zshrc",
+	".zprofile", ".zshenv", ".zlogin", "/.profile", "config.fish", "LaunchAgents", "LaunchDaemons",
+	"systemd/user",
+	"systemd/system", "config/autostart", "Programs\\Startup", "CurrentVersion\\Run", "/etc/cron",
+	"/etc/rc.local",
+	"/etc/ld.so.preload", "/etc/profile", "/etc/sudoers", "/var/spool/cron", ".git/hooks", "hooks/pre-commit",
+	"hooks/post-", "hooks/pre-push"}
+
+// scheduled matches commands that make other programs run one later.
+var scheduled = pattern.New(`(?i)\|\s*(?:sudo\s+)?crontab\b(?:\s+-u\s+\S+)?(?:\s+-)?\s*(?:$|["';&|)])` +
+	`|(?:^|[;&|]\s*)(?:sudo\s+)?crontab\s+(?:-u\s+\S+\s+)?(?:-|["'/$~\w.]\S*)\s*$` +
+	`|["']crontab["']\s*,\s*(?:["'][^-]|["']-["']|[A-Za-z_])` +
+	`|\blaunchctl["',\s]+(?:load|bootstrap)\b|\bsystemctl\b.*--user\b.*\benable\b` +
+	`|\bmake (?:new )?login item\b|\bgit\b[^;|&]*\b(?:core\.(?:hooksPath|fsmonitor|sshCommand)` +
+	`|init\.templateDir)["',\s=]+[^\s"',;|&)]` +
+	`|\bschtasks(?:\.exe)?["',\s]+/create\b|\bRegister-ScheduledTask\b` +
+	`|\b(?:New|Set)-ItemProperty\b.*CurrentVersion\\\\?Run\b` +
+	`|\breg(?:\.exe)?["',\s]+add\b.*CurrentVersion\\\\?Run\b`)
+
+// schedulers are texts. Each match of scheduled has one.
+var schedulers = []string{"crontab", "hooksPath", "hookspath", "fsmonitor", "sshCommand", "templateDir",
+	"launchctl", "login item", "--user", "schtasks", "ScheduledTask", "CurrentVersion"}
+
+// searchStartup searches a line of a program for a change of what other programs run by themselves.
+func (s *Scanner) searchStartup(line []byte, here []tainted, does taint) {
+	isStartup := slices.ContainsFunc(here, func(t tainted) bool { return t.from&startup != 0 })
+	has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
+	isScheduler := does&schedules != 0
+	if !isStartup && !isScheduler || !s.spend(line) || s.isPrinted(line) || isSetting(line) &&
+		!has("/.ssh/") {
+		return
+	}
+	if isScheduler && s.isScheduled(line) || isStartup && (s.isRedirected(line, startup) || s.places(line,
+		startup)) {
+		s.countPlain(Unasked, s.line)
+	}
+}
+
+// isScheduled reports whether a line has a command of scheduled that is not only shown to a user.
+func (s *Scanner) isScheduled(line []byte) bool {
+	m := scheduled().FindIndex(line)
+	return m != nil && !s.isShown(line, m[0], m[1])
+}
+
+// placing matches a command that writes the file that it names last.
+var placing = pattern.New(`(?:^|[\s;&|])(?:cp|mv|install|ln|rsync)\s[^;&|]*?([^\s;&|]+)["']?\s*(?:$|[;&|])` +
+	`|\btee\s+(?:-a\s+)?([^\s;&|]+)` +
+	`|\bsed\s+-i[^;&|]*[^;&|d]["']\s+([^\s;&|]+)["']?\s*(?:$|[;&|])`)
+
+// places reports whether a line writes a file of a kind.
+func (s *Scanner) places(line []byte, kind taint) bool {
+	isOfKind := func(name []byte) bool {
+		return slices.ContainsFunc(s.taintOf(name), func(t tainted) bool { return t.from&kind != 0 })
+	}
+	if s.program == code {
+		return slices.ContainsFunc(targets(line), isOfKind)
+	}
+	for _, m := range placing().FindAllSubmatch(line, -1) {
+		if isOfKind(bytes.Join(m[1:], nil)) {
+			return true
+		}
+	}
+	return addsContent().Match(line)
+}
+
+// Expressions that match calls of a language with strings that write the file of their first argument, of the
+// last, or before the dot.
+var (
+	writesFirst = pattern.New(`(?i)\b(?:open|File\.(?:bin)?write|createWriteStream|(?:append` +
+		`|write)File(?:Sync)?|` +
+		`file_put_contents|Bun\.write|writeTextFile)\(`)
+	writesLast = pattern.New(`(?i)\b(?:shutil\.\w+|(?:copy|rename|symlink)(?:File)?(?:Sync)?|os\.replace)\(`)
+	writesSelf = pattern.New(`\.(?:write_(?:text|bytes)\(|open\(\s*["'](?:[wax]|r\+))`)
+	writeMode  = pattern.New(`^\s*,\s*(?:mode\s*=\s*)?["'](?:[wax]|r\+)`)
+)
+
+// targets returns the expressions of the files that a line writes.
+func targets(line []byte) (names [][]byte) {
+	const most = 4 // calls in a line
+	for _, m := range writesFirst().FindAllIndex(line, most) {
+		name := argument(line[m[1]:])
+		isOpening := bytes.EqualFold(line[max(m[0], m[1]-len("open(")):m[1]], []byte("open("))
+		if !isOpening || writeMode().Match(line[m[1]+len(name):]) {
+			names = append(names, name)
+		}
+	}
+	for _, m := range writesLast().FindAllIndex(line, most) {
+		names = append(names, line[m[1]+len(argument(line[m[1]:])):])
+	}
+	for _, m := range writesSelf().FindAllIndex(line, most) {
+		names = append(names, line[:m[0]])
+	}
+	return names
+}
+
+// argument returns the first argument in a list.
+func argument(list []byte) []byte {
+	depth := 0
+	for i, c := range list {
+		switch c {
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			depth--
+		}
+		if depth < 0 || depth == 0 && c == ',' {
+			return list[:i]
+		}
+	}
+	return list
+}
+
+// addsContent matches what writes a file in PowerShell.
+var addsContent = pattern.New(`(?i)\b(?:Add|Set)-Content\b|\bOut-File\b`)
+
+// isSetting reports whether a line adds nothing but a variable, as installers do for the search path: it runs
+// nothing, and names no place where everyone may write.
+func isSetting(line []byte) bool {
+	m := setting().FindSubmatch(line)
+	return m != nil && !strings.Contains(string(m[0]), "/tmp") && !strings.Contains(string(m[0]), "/dev/shm")
+}
+
+// setting matches a line that adds the setting of a variable.
+var setting = pattern.New(`^\s*(?:echo|printf)\s+["']?(?:\\n)?(?:export |set -gx )\w+[= ](?:\\"|[^;|&` +
+	"`" + `])*>>`)
+
+// searchConnection searches a line of a program for a connection in the place of the input and output of a
+// shell.
+func (s *Scanner) searchConnection(line []byte, does taint) {
+	has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
+	s.connects = s.connects || has(".connect(")
+	s.sockets = s.sockets || does&connects != 0
+	switch {
+	case s.connects && has("dup2(") && has("fileno()"), s.connects && has("pty.spawn("),
+		has(".pipe(sh.stdin"):
+	case s.sockets && (has("sh") || has("cmd")) && interactive().Match(line) && s.spend(line):
+	default:
+		return
+	}
+	s.countPlain(Pipe, s.line)
+}
+
+// sockets are texts of connections between any two programs.
+var sockets = []string{"socket(", "TCPSocket", "fsockopen", "TCPClient", "net.Socket", "net.connect(",
+	"createConnection(", "Deno.connect("}
+
+// interactive matches the start of a shell that waits for commands.
+var interactive = pattern.New(`(?:/bin/)?\b(?:ba|z|da|k)?sh\b["']?\s*,?\s*\[?\s*["']?-i\b|` +
+	`\b(?:exec|spawn|Popen|proc_open|call|run|system)\w*\s*\(?\s*\[?\s*["'](?:/bin/(?:ba|z|da)?sh` +
+	`|cmd(?:\.exe)?)["']\s*[,\])]`)
