@@ -6,8 +6,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// words are codes of refusals and of ends of runs, in the words of a user. They are short, since they stand in
-// a column.
+// words are codes of refusals and of ends of runs, in the words of a user. They are short, as for a column.
 var words = map[string]string{
 	"tool_not_allowed":         "running scripts is not offered",
 	"direct_command_required":  "the user was not asked",
