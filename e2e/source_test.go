@@ -238,7 +238,7 @@ func TestArchiveRefused(t *testing.T) {
 		t.Errorf("list --strict-roots = %s, %v", strict, err)
 	}
 	doctor, _ := exec.Command(binary, append([]string{"doctor", "--state", t.TempDir()}, args...)...).CombinedOutput()
-	for _, want := range []string{"ok roots: " + good + " (user): 2 skills", bad + ": ", "not a usable zip archive"} {
+	for _, want := range []string{"ok skills: " + good + " (user): 2 skills", bad + ": ", "not a usable zip archive"} {
 		if !strings.Contains(string(doctor), want) {
 			t.Errorf("doctor lacks %q:\n%s", want, doctor)
 		}

@@ -64,6 +64,11 @@ const (
 	Fail = "fail"
 )
 
+// Label returns the area in the words of a user.
+func (c *Check) Label() string {
+	return cmp.Or(map[string]string{"roots": "skills", "allowlist": "allowed"}[c.Area], c.Area)
+}
+
 func ok(area, fact string) Check { return Check{Verdict: OK, Area: area, Fact: fact} }
 
 func warn(area, fact, hint string) Check {

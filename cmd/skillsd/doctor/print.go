@@ -32,7 +32,7 @@ func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose
 		if c.remark && hint != "" {
 			text, hint = text+" (fix: "+hint+")", ""
 		}
-		rest, _ := strings.CutPrefix(report.Wrap(c.Verdict+" "+c.Area+": "+report.Printable(text), columns),
+		rest, _ := strings.CutPrefix(report.Wrap(c.Verdict+" "+c.Label()+": "+report.Printable(text), columns),
 			c.Verdict)
 		fmt.Fprintln(&out, words[c.Verdict]+rest)
 		if hint != "" {

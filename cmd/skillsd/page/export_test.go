@@ -8,8 +8,16 @@ func (p *Page) Routes() []string { return p.routes }
 // Link returns a link to an address.
 func Link(address string) string { return nodes(link(address)).String() }
 
-// Advised returns the command that a text of ours offers for copying.
-func Advised(text string) string { return advice(text).Command }
+// Advised returns the commands that a text of ours offers for copying, with " | " between them.
+func Advised(text string) string {
+	var commands []string
+	for _, p := range advice(text) {
+		if p.Command != "" {
+			commands = append(commands, p.Command)
+		}
+	}
+	return strings.Join(commands, " | ")
+}
 
 // Foreign returns how a foreign text is shown in a line, or in a block of its own, with marks in brackets.
 func Foreign(text string, block bool) string {

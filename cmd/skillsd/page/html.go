@@ -114,11 +114,28 @@ func command(text string) g.Node {
 		tag("button", attr("type", "button"), attr("data-copy", text), "Copy"))
 }
 
-// advised is a text of skillsd, with its command as text to copy.
+// advised is a text of skillsd, with its commands as text to copy.
 func advised(text string) g.Node {
-	a := advice(text)
-	return nodes(tag("bdi", marked(a.Before)), iff(a.Command != "", command(a.Command)), tag("bdi",
-		marked(a.After)))
+	return each(advice(text), func(_ int, p piece) g.Node {
+		if p.Command != "" {
+			return command(p.Command)
+		}
+		return prose(p.Text)
+	})
+}
+
+// prose is a text with words in backquotes, which are shown as code.
+func prose(text string) g.Node {
+	words := strings.Split(text, "`")
+	if len(words)%2 == 0 {
+		return bdi(text)
+	}
+	return each(words, func(i int, word string) g.Node {
+		if i%2 == 1 {
+			return code(word)
+		}
+		return bdi(word)
+	})
 }
 
 func when(t time.Time) g.Node {

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/doctor"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
+	"github.com/skillsd/skillsd/provenance/story"
 )
 
 func (d *Refusals) node(v *view) g.Node {
@@ -17,7 +19,7 @@ func (d *Refusals) node(v *view) g.Node {
 	if len(d.Groups) == 0 {
 		return append(top, tag("p.empty", "Nothing was refused in ", plural(d.Days, "day"),
 			". A call that skillsd "+
-				"refuses appears here with its code, and with the command that would allow it."))
+				"refuses appears here with its reason, and with the command that would allow it."))
 	}
 	by := func(name, more string) string { return fmt.Sprintf("?by=%s&days=%d%s", name, d.Days, more) }
 	newest := nodes("Newest")
@@ -26,17 +28,26 @@ func (d *Refusals) node(v *view) g.Node {
 	}
 	return append(top,
 		tag("p.pages", "by ", each([]string{"code", "skill", "principal"}, func(_ int, name string) g.Node {
-			return nodes(link(by(name, ""), iff(name == d.By, attr("aria-current", true)), name), " ")
+			return nodes(link(by(name, ""), iff(name == d.By, attr("aria-current", true)), grouped(name)), " ")
 		})),
 		table(plural(d.Total, "refusal")+" in "+plural(d.Days, "day"),
-			d.By+"|#Count|Last|What changes the last one", each(d.Groups, func(_ int, row Group) g.Node {
+			grouped(d.By)+"|#Count|Last|What changes the last one", each(d.Groups, func(_ int, row Group) g.Node {
+				name := nodes(code(row.Name))
+				if d.By == "code" {
+					name = nodes(bdi(story.Words(row.Name)))
+				}
 				return tag("tr",
-					cell(d.By+".name", link(by(d.By, "&only="+url.QueryEscape(row.Name)), code(row.Name))),
+					cell(grouped(d.By)+".name", link(by(d.By, "&only="+url.QueryEscape(row.Name)), name)),
 					cell("Count.n", row.Count), cell("Last", when(row.Last)), cell("Remedy",
 						advised(row.Operator)))
 			})),
 		tag("h2", attr("id", "timeline"), newest, " first"), timelineOf("timeline", d.Calls, Call.node),
 		pager(d.Paging))
+}
+
+// grouped is the word for a way to group refusals.
+func grouped(by string) string {
+	return cmp.Or(map[string]string{"code": "reason", "principal": "user"}[by], by)
 }
 
 func (d *Approvals) node(v *view) g.Node {
@@ -68,7 +79,7 @@ func (d *Approvals) node(v *view) g.Node {
 }
 
 func check(c doctor.Check) g.Node {
-	return nodes(bdi(c.Fact), iff(c.Hint != "", tag("br"), mute(advised(c.Hint))))
+	return nodes(prose(c.Fact), iff(c.Hint != "", tag("br"), mute(advised(c.Hint))))
 }
 
 func (d *Allowed) node() g.Node {
@@ -77,12 +88,12 @@ func (d *Allowed) node() g.Node {
 	}))
 	if len(d.Entries) == 0 {
 		return append(top, tag("div.empty",
-			tag("p", "No script may run: the allowlist is empty. Entries given to a server with ",
-				tag("code", "--allow-skill-script"), " are not in this list."),
+			tag("p", "No script may run: you have allowed none. Scripts that the flags of a server allow are ",
+				"not in this list."),
 			tag("p", command("skillsd list"), " names the skills, ", command("skillsd help allow"),
 				" says how to allow one script after reading it.")))
 	}
-	return append(top, table(nodes("The allowlist of the configuration, compared with the files at ",
+	return append(top, table(nodes("Your allowed scripts, compared with the files at ",
 		when(d.At)),
 		"Script|State|Where|Gets|Last run", each(d.Entries, func(_ int, e Entry) g.Node { return e.row() })),
 		pager(d.Paging))
@@ -100,9 +111,9 @@ func (e *Entry) row() g.Node {
 	}
 	class := map[string]string{"allowed": "good", "unpinned": "ask"}[e.State]
 	return tag("tr",
-		cell("Script.name", code(e.Script), iff(e.Pin != "", tag("br"), mute("pinned: script ",
+		cell("Script.name", code(e.Script), iff(e.Pin != "", tag("br"), mute("allowed: the script ",
 			digested(e.Pin),
-			iff(e.Tree != "", ", skill ", digested(e.Tree)))), iff(e.Detail != "", tag("br"),
+			iff(e.Tree != "", ", all files ", digested(e.Tree)))), iff(e.Detail != "", tag("br"),
 			advised(e.Detail))),
 		cell("State.word", tag("span.tag."+either(class != "", class, "bad"), e.State)),
 		cell("Where.word", e.Target, iff(e.Program != "", tag("br"), code(e.Program))),
@@ -111,16 +122,15 @@ func (e *Entry) row() g.Node {
 
 func facts(row *report.SkillRow) g.Node {
 	return nodes(tag("p.mute", "from ", bdi(either(row.Origin != "", row.Origin, row.Root)),
-		iff(row.TreeDigest != "", ", tree ", digested(row.TreeDigest))),
-		iff(len(row.Diagnostics) > 0, tag("details", tag("summary", plural(len(row.Diagnostics),
-			"diagnostic")),
+		iff(row.TreeDigest != "", ", version of the files ", digested(row.TreeDigest))),
+		iff(len(row.Diagnostics) > 0, tag("details", tag("summary", plural(len(row.Diagnostics), "remark")),
 			tag("ul", each(row.Diagnostics, func(_ int, d report.Diagnostic) g.Node {
-				return tag("li", d.Severity, " ", code(d.Code), " ", bdi(d.Detail), iff(d.Fix != "", ": ",
-					bdi(d.Fix)))
+				return tag("li", d.Severity, ": ", prose(d.Detail), iff(d.Fix != "", "; ", prose(d.Fix)), " ",
+					mute(code(d.Code)))
 			})))),
 		iff(len(row.Scripts) > 0, tag("details", tag("summary", plural(len(row.Scripts), "script")),
 			tag("ul", each(row.Scripts, func(_ int, s report.ScriptRow) g.Node {
-				state := nodes(tag("span.tag.plain", "not runnable"), " ", bdi(s.Reason))
+				state := nodes(tag("span.tag.plain", "may not run"), " ", prose(s.Reason))
 				if s.Allowed {
 					state = nodes(tag("span.tag.good", "allowed"))
 				}
@@ -135,7 +145,7 @@ func state(row *report.SkillRow) g.Node {
 func (d *Skill) node() g.Node {
 	return nodes(tag("p.crumb", link("/skills", "Skills")), tag("h1", "Skill ", code(d.Path)),
 		tag("p", bdi(d.Description)),
-		tag("p", d.Tier, " ", state(&d.SkillRow), each(d.Reasons, func(_ int, text string) g.Node {
+		tag("p", "trust: ", d.Tier, " ", state(&d.SkillRow), each(d.Reasons, func(_ int, text string) g.Node {
 			return nodes(" ", bdi(text))
 		})), facts(&d.SkillRow),
 		tag("h2", "Files"), each(d.Files, func(_ int, f File) g.Node {
@@ -162,7 +172,7 @@ func (d *Skills) node() g.Node {
 	}
 	return append(top, tag("p.caption", plural(d.Of, "skill"), ", as they were at ", when(d.At)),
 		timelineOf("", d.Skills, func(row report.SkillRow) g.Node {
-			return tag("li."+either(row.State == "enabled", "good", "plain"), tag("div.when", row.Tier),
+			return tag("li."+either(row.State == "enabled", "good", "plain"), tag("div.when", "trust: ", row.Tier),
 				tag("div.what", tag("p.line", link("/skill?path="+url.QueryEscape(row.Path), code(row.Path)),
 					each(row.Reasons, func(_ int, text string) g.Node {
 						return nodes(" ",
@@ -183,7 +193,7 @@ func (d *Updates) node() g.Node {
 		if v == nil {
 			return nil
 		}
-		return tag("p.mute", word, iff(v.Commit != "", "commit ", code(short(v.Commit)), ", "), "tree ",
+		return tag("p.mute", word, iff(v.Commit != "", "commit ", code(short(v.Commit)), ", "), "version of the files ",
 			digested(v.Tree))
 	}
 	return append(top,
@@ -220,7 +230,7 @@ func (d *Health) node() g.Node {
 					class := map[string]string{doctor.OK: "good", doctor.Warn: "ask"}[c.Verdict]
 					return tag("tr",
 						cell("Verdict.word", tag("span.tag."+either(class != "", class, "bad"), c.Verdict)),
-						cell("Area.word", bdi(c.Area)), cell("Found", check(c)))
+						cell("Area.word", bdi(c.Label())), cell("Found", check(c)))
 				}))), pager(d.Paging))
 }
 

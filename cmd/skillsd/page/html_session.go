@@ -6,6 +6,7 @@ import (
 
 	g "maragu.dev/gomponents"
 
+	"github.com/skillsd/skillsd/provenance/story"
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
@@ -85,6 +86,9 @@ func (s *Summary) row() g.Node {
 // pseudoVersion is the version of a program that was built between releases: it names a time and a commit.
 var pseudoVersion = pattern.New(`v[0-9.]+-(?:[0-9A-Za-z.]*\.)?[0-9]{14}-([0-9a-f]{7})[0-9a-f]*\S*`)
 
+// usualMode is the mode of a server whose configuration has no other. It is a word for authors of harnesses.
+const usualMode = "enforce-explicit"
+
 // shortClient returns a client with a short version.
 func shortClient(client string) string {
 	return pseudoVersion().ReplaceAllString(client, "$1")
@@ -95,7 +99,7 @@ func (d *Verdict) node() g.Node {
 	case d == nil:
 		return mute("not verified yet")
 	case d.State == verified:
-		return tag("span.tag.good", "verified at head ", d.Head)
+		return tag("span.tag.good", "verified to event ", d.Head)
 	case d.State == differs:
 		return nodes(tag("span.tag.bad", differs), " ", bdi(d.Problem))
 	}
@@ -129,11 +133,12 @@ func (d *Session) node(v *view) g.Node {
 	return nodes(tag("p.crumb", link("/sessions", "Sessions")), tag("h1", "Session ", tag("code", d.ID)),
 		v.live("?session="+url.QueryEscape(d.ID),
 			tag("dl.facts", fact("Log", record),
-				fact("Head", plural(d.Head.Seq, "event"), " ",
+				fact("Length", plural(d.Head.Seq, "event"), " ",
 					tag("code.mute", attr("title", d.Head.Hash), short(d.Head.Hash))),
 				fact("User", bdi(d.Principal)), fact("Client", bdi(d.Client)),
 				fact("State", tag("span.tag."+stateClass(d.State), d.State)), fact("Started", started),
-				fact("Skills", skills), fact("Mode", bdi(d.Mode)),
+				fact("Skills", skills),
+				iff(d.Mode != usualMode, fact("Mode", bdi(d.Mode))),
 				iff(d.ClientSession != "", fact("Client's id", bdi(d.ClientSession), " ",
 					mute("not verified"))),
 				iff(d.Profile != "", fact("Profile", bdi(d.Profile))),
@@ -149,7 +154,7 @@ func (d *Session) node(v *view) g.Node {
 				link(at(d.ID, "/replay"), "What the model was shown")),
 			pager(d.Paging), blocks, pager(d.Paging),
 			iff(len(d.Snapshots) > 0, tag("details", attr("id", "snapshots"),
-				tag("summary", plural(len(d.Snapshots), "snapshot"), " of the registry and of this machine"),
+				tag("summary", plural(len(d.Snapshots), "snapshot"), " of the skills and of this machine"),
 				tag("p.steps", each(d.Snapshots, func(_ int, s Step) g.Node {
 					return nodes(link(at(d.ID, fmt.Sprint("/events/", s.Seq)), bdi(s.What), " #", s.Seq), " ")
 				}))))))
@@ -164,9 +169,12 @@ func (b *Block) node(more g.Node) g.Node {
 			return nodes(tag("code", arg(text)), " ")
 		}), iff(len(b.Args) > 12, mute(len(b.Args), " in all"))))
 	}
-	detail := iff(b.Detail != "", tag("p.mute", bdi(b.Detail)))
-	if b.Code != "" {
-		detail = nodes(tag("p", code(b.Code), iff(b.Detail != "", " ", mute(bdi(b.Detail)))))
+	detail := iff(b.Detail != "", tag("p.mute", prose(b.Detail)))
+	switch {
+	case b.why != "":
+		detail = nodes(tag("p", bdi(b.why), " ", mute(code(b.Code))))
+	case b.Code != "":
+		detail = nodes(tag("p", code(b.Code), iff(b.Detail != "", " ", mute(prose(b.Detail)))))
 	}
 	one := iff(len(b.Steps) == 1, link(at(b.In, fmt.Sprint("/events/", b.First())),
 		attr("aria-label", fmt.Sprint("event ", b.First())), "#", b.First()))
@@ -174,10 +182,10 @@ func (b *Block) node(more g.Node) g.Node {
 		tag("div.when", when(b.Start()), one),
 		tag("div.what", tag("p.line", tag("span.kind", b.Kind), " ", b.subject(), args), detail,
 			iff(b.Operator != "", tag("p.remedy", advised(b.Operator))),
-			iff(b.Remedy != "" && b.Remedy != b.Operator, tag("p.mute", "The model was given: ",
-				bdi(b.Remedy))),
+			iff(b.Remedy != "" && b.Remedy != b.Operator, tag("p.mute", "The model was told: ",
+				prose(b.Remedy))),
 			iff(b.StdinBytes != 0, tag("p.mute", "standard input: ", size(b.StdinBytes))),
-			iff(b.Note != "", tag("p.note", bdi(b.Note))), b.Undo.node(), more), b.outcome())
+			iff(b.Note != "", tag("p.note", prose(b.Note))), b.Undo.node(), more), b.outcome())
 }
 
 func (u *Undo) node() g.Node {
@@ -208,7 +216,7 @@ func (b *Block) outcome() g.Node {
 	}
 	return tag("div.out", tag("span.tag."+b.Class, bdi(b.Outcome)), " ", bars,
 		iff(b.Backend != "", mute(bdi(b.Backend), iff(b.Network != "", ", network ", bdi(b.Network)),
-			iff(b.Evidence != "", ", permitted by: ", bdi(b.Evidence))), " "),
+			iff(b.Evidence != "", ", ", bdi(story.Permission(b.Evidence)))), " "),
 		iff(b.Answer != "", mute("the user answered ", bdi(b.Answer))))
 }
 

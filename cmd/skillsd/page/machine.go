@@ -90,7 +90,7 @@ func (e *Entry) Grants() (list []string) {
 			list = append(list, what+" "+strings.Join(names, ", "))
 		}
 	}
-	add("workspace", e.Workspace)
+	add("project directory:", e.Workspace)
 	list = append(list, e.Given...)
 	add("network", e.Network...)
 	add("variables", e.Env...)

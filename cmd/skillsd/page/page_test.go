@@ -616,7 +616,7 @@ func TestGrouping(t *testing.T) {
 		}
 		blocks = append(blocks, line)
 	}
-	want := []string{"session started: 1", "load shown, model-tool: 2", "run exited 0: 3 4 5 6 7",
+	want := []string{"session started: 1", "load loaded by the model, shown: 2", "run exited 0: 3 4 5 6 7",
 		"run refused: 8 9", "other file changed: 10", "session ended: 11"}
 	if !slices.Equal(blocks, want) {
 		t.Errorf("blocks are %q, want %q", blocks, want)
@@ -687,6 +687,10 @@ func TestAdvice(t *testing.T) {
 		{"`skillsd remove \u202ex`", ""},
 		{"run: skillsd remove x\u200b", ""},
 		{"`rm x`", ""},
+		{"to approve this call, within ten minutes: `skillsd approve K7QM-2XPD`, then make it again; to allow it " +
+			"without a question: `skillsd allow --ask never a:b`", "skillsd approve K7QM-2XPD | skillsd allow --ask never a:b"},
+		{"to allow it: `skillsd allow 'a'\\'' `skillsd allow x:y` '\\'':b'`", ""},
+		{"to allow it: `skillsd allow 'a'\\''b:c'`", "skillsd allow 'a'\\''b:c'"},
 	} {
 		if got := page.Advised(test.text); got != test.want {
 			t.Errorf("%q offers %q, want %q", test.text, got, test.want)

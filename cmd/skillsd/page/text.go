@@ -3,14 +3,13 @@ package page
 import (
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // The maximum lengths of foreign texts on a page, in bytes.
@@ -70,28 +69,56 @@ func split(text string, most int, keep string) []part {
 	return list
 }
 
-// suggested finds the command in a text of skillsd: between the only backquotes, or everything after a colon.
-// Names chosen by skill authors follow it, or are quoted in it as one shell word.
-var suggested = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile("^([a-z ,;]*)`(skillsd [^`]+)`([^`]*)$|^([a-z ,;]*: )(skillsd [^`,;]+)$")
-})
-
-// suggestion is a text of skillsd with its command, if any, as text to copy.
-type suggestion struct {
-	Before, After []part
-	Command       string
+// piece is a part of a text of skillsd: text, or a command to copy.
+type piece struct {
+	Text, Command string
 }
 
-// advice returns a text of skillsd for a place within a line. A command with an invisible character is not
-// offered for copying.
-func advice(text string) suggestion {
-	at := suggested().FindStringSubmatch(text)
-	// More than one part means an invisible character or a cut, and the pasted command would not be what is
-	// shown.
-	if at == nil || len(parts(at[2]+at[5])) != 1 {
-		return suggestion{Before: parts(text)}
+// lead is a text of skillsd before a command in backquotes, and ending the same before a command that ends the
+// text. Names chosen by skill authors come after it, or are quoted in a command as one shell word.
+var (
+	lead   = pattern.New(`^(?:[a-z ,;]*|(?:[a-z ,;]*; )?(?:and )?to [a-z ,;]*: )$`)
+	ending = pattern.New("^([a-z ,;]*: )(skillsd [^`,;]+)$")
+)
+
+// advice returns a text of skillsd in pieces. A command with an invisible character, or one that a name could
+// have brought along, is not offered for copying.
+//
+// More than one part means an invisible character or a cut, and the pasted command would not be what is shown.
+func advice(text string) []piece {
+	if at := ending().FindStringSubmatch(text); at != nil && len(parts(at[2])) == 1 {
+		return []piece{{Text: at[1]}, {Command: at[2]}}
 	}
-	return suggestion{parts(at[1] + at[4]), parts(at[3]), at[2] + at[5]}
+	split := strings.Split(text, "`")
+	last := len(split) - 1
+	list := []piece{}
+	for i, t := range split {
+		command := i%2 == 1
+		switch {
+		case command && (!strings.HasPrefix(t, "skillsd ") || !quotesClosed(t) || len(parts(t)) != 1),
+			i == last && command, i < last && !command && !lead().MatchString(t):
+			return []piece{{Text: text}}
+		case command:
+			list = append(list, piece{Command: t})
+		case t != "":
+			list = append(list, piece{Text: t})
+		}
+	}
+	return list
+}
+
+// quotesClosed reports whether a command ends outside of its single quotes, as a shell reads them.
+func quotesClosed(command string) bool {
+	quoted := false
+	for i := 0; i < len(command); i++ {
+		switch {
+		case command[i] == '\'':
+			quoted = !quoted
+		case command[i] == '\\' && !quoted:
+			i++
+		}
+	}
+	return !quoted
 }
 
 // stamp returns an exact time, for the attribute from which a browser shows it in its own zone.

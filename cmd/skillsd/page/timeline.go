@@ -49,6 +49,7 @@ type Block struct {
 
 	approvalCode string // of a refused call that a user can approve
 	asked        bool   // a user was asked about the call
+	why          string // of a refusal, in the words of a user
 }
 
 // Step is one event of a block.
@@ -287,7 +288,7 @@ func (b *Block) refused(s *story.Step) {
 		b.Remedy, b.Code, b.Detail = denied.Remedy, denied.Code, denied.Detail
 		b.approvalCode = denied.ApprovalCode
 	}
-	b.Detail = cmp.Or(b.Detail, s.Detail)
+	b.Detail, b.why = cmp.Or(b.Detail, s.Detail), s.Summary()
 	if x := s.Ruling().Skillsd; x != nil {
 		b.Operator = x.Operator
 		b.Code = cmp.Or(x.Code, b.Code)
@@ -305,9 +306,10 @@ func (b *Block) ran(s *story.Step) {
 		b.Class = "bad"
 	}
 	if b.Code == "outcome_unknown" { // this late outcome replaces it
-		b.Code, b.Detail = "", ""
+		b.Code, b.Detail, b.why = "", "", ""
 	}
 	if row.Error != nil {
+		b.why = ""
 		b.Code, b.Detail = row.Error.Code, row.Error.Message
 	} else if b.Denials > 0 {
 		b.Outcome += ", output withheld"
