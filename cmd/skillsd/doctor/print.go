@@ -32,8 +32,8 @@ func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose
 		if c.remark && hint != "" {
 			text, hint = text+" (fix: "+hint+")", ""
 		}
-		rest, _ := strings.CutPrefix(report.Wrap(c.Verdict+" "+c.Label()+": "+report.Printable(text), columns),
-			c.Verdict)
+		whole := report.Wrap(c.Verdict+" "+c.Label()+": "+report.Printable(text), columns)
+		rest := strings.TrimPrefix(whole, c.Verdict)
 		fmt.Fprintln(&out, words[c.Verdict]+rest)
 		if hint != "" {
 			fmt.Fprintf(&out, "hint: %s\n", report.Printable(hint))

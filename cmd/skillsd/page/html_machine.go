@@ -28,10 +28,12 @@ func (d *Refusals) node(v *view) g.Node {
 	}
 	return append(top,
 		tag("p.pages", "by ", each([]string{"code", "skill", "principal"}, func(_ int, name string) g.Node {
-			return nodes(link(by(name, ""), iff(name == d.By, attr("aria-current", true)), grouped(name)), " ")
+			return nodes(link(by(name, ""), iff(name == d.By, attr("aria-current", true)), grouped(name)),
+				" ")
 		})),
 		table(plural(d.Total, "refusal")+" in "+plural(d.Days, "day"),
-			grouped(d.By)+"|#Count|Last|What changes the last one", each(d.Groups, func(_ int, row Group) g.Node {
+			grouped(d.By)+"|#Count|Last|What changes the last one",
+			each(d.Groups, func(_ int, row Group) g.Node {
 				name := nodes(code(row.Name))
 				if d.By == "code" {
 					name = nodes(bdi(story.Words(row.Name)))
@@ -88,8 +90,8 @@ func (d *Allowed) node() g.Node {
 	}))
 	if len(d.Entries) == 0 {
 		return append(top, tag("div.empty",
-			tag("p", "No script may run: you have allowed none. Scripts that the flags of a server allow are ",
-				"not in this list."),
+			tag("p", "No script may run: you have allowed none. Scripts that the flags of a server allow ",
+				"are not in this list."),
 			tag("p", command("skillsd list"), " names the skills, ", command("skillsd help allow"),
 				" says how to allow one script after reading it.")))
 	}
@@ -172,7 +174,8 @@ func (d *Skills) node() g.Node {
 	}
 	return append(top, tag("p.caption", plural(d.Of, "skill"), ", as they were at ", when(d.At)),
 		timelineOf("", d.Skills, func(row report.SkillRow) g.Node {
-			return tag("li."+either(row.State == "enabled", "good", "plain"), tag("div.when", "trust: ", row.Tier),
+			return tag("li."+either(row.State == "enabled", "good", "plain"),
+				tag("div.when", "trust: ", row.Tier),
 				tag("div.what", tag("p.line", link("/skill?path="+url.QueryEscape(row.Path), code(row.Path)),
 					each(row.Reasons, func(_ int, text string) g.Node {
 						return nodes(" ",
