@@ -109,7 +109,7 @@ func TestInstallAllowServe(t *testing.T) {
 	t.Parallel()
 	url, commit := serveGit(t, demoSkill(), nil)
 	o := newOperator(t)
-	if out := o.run(0, "install", url); !strings.Contains(out, "installed demo (third-party)") || !strings.Contains(out, url+" demo at ") {
+	if out := o.run(0, "install", url); !strings.Contains(out, "installed demo\n") || !strings.Contains(out, url+" demo at ") {
 		t.Errorf("install printed\n%s", out)
 	}
 	if out := o.run(0, "allow", "--yes", "demo:scripts/ok.sh"); !strings.Contains(out, "  | echo ran-ok") {

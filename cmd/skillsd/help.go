@@ -18,6 +18,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // helpWidth is the width of help texts in columns.
@@ -136,13 +137,23 @@ func topics() (found []topic) {
 	return found
 }
 
+// withDefault matches a flag whose value may be left out, as pflag prints it: with the value it then has.
+var withDefault = pattern.New(`(--[a-z-]+) ([A-Z]+)\[=[a-z]+\]`)
+
+// flagUsages returns the lines about flags. A value that may be left out is in brackets.
+func flagUsages(flags *pflag.FlagSet) string {
+	return withDefault().ReplaceAllStringFunc(flags.FlagUsagesWrapped(helpWidth), func(text string) string {
+		return report.Pad(withDefault().ReplaceAllString(text, "$1[=$2]"), len(text))
+	})
+}
+
 // writeUsage writes the usage of a command, its subcommands, and its flags.
 func writeUsage(w io.Writer, cmd *cobra.Command) {
 	fmt.Fprintf(w, "Usage:\n  %s\n", usageLine(cmd))
 	writeCommands(w, cmd)
 	sections, left := flagSections(cmd, false)
 	for _, section := range sections {
-		fmt.Fprintf(w, "\n%s:\n%s", section.title, section.flags.FlagUsagesWrapped(helpWidth))
+		fmt.Fprintf(w, "\n%s:\n%s", section.title, flagUsages(section.flags))
 	}
 	if left > 0 {
 		fmt.Fprintf(w, "\n%s\n", strings.Join(report.Fold(fmt.Sprintf("%d more flags set options of the "+

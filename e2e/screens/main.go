@@ -22,13 +22,15 @@ type scene struct {
 	name, title string
 	commands    []string
 	answers     string // to the questions of all commands, typed when the questions appear
+	dir         string // of the moving picture: below the home directory, where they are typed
 }
 
 // first are the scenes of the moving picture of the first run. Each begins with an empty screen.
 var first = []scene{
-	{commands: []string{"skillsd install ./testdata/skills --subdir text-stats --tier user"}},
-	{commands: []string{"skillsd allow text-stats:scripts/stats.sh"}, answers: "y\n\n"},
-	{commands: []string{"skillsd run text-stats scripts/stats.sh -- /skill/SKILL.md"}, answers: "y\n"},
+	{commands: []string{"skillsd install ./testdata/skills --subdir csv-report"}},
+	{commands: []string{"skillsd allow csv-report:scripts/summarize.py"}, answers: "y\n\n"},
+	{commands: []string{"skillsd run csv-report scripts/summarize.py --workspace . -- report.csv"},
+		answers: "y\n", dir: "project"},
 }
 
 // firstTitle describes the moving picture.
@@ -37,8 +39,8 @@ const firstTitle = "The first run: a skill is installed, one script is allowed a
 
 // scenes are run in this order and in one home directory. A scene without a title prepares the next ones.
 var scenes = []scene{
-	{"install", "", []string{"skillsd install ./testdata/skills --subdir text-stats --tier user"}, ""},
+	{"install", "", []string{"skillsd install ./testdata/skills --subdir text-stats --tier user"}, "", ""},
 	{"allow", "Allowing one script after reading it", []string{
 		"skillsd allow text-stats:scripts/stats.sh",
-	}, "y\n\n"},
+	}, "y\n\n", ""},
 }

@@ -84,12 +84,16 @@ func makeHome(binary, skills string) error {
 	if err := unix.Mount("tmpfs", "/home", "tmpfs", 0, "mode=755"); err != nil {
 		return fmt.Errorf("mount a home: %w", err)
 	}
-	for _, dir := range []string{home + "/go/bin", home + "/testdata"} {
+	for _, dir := range []string{home + "/go/bin", home + "/testdata", home + "/project"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
 	if err := os.WriteFile(home+"/go/bin/skillsd", program, 0o755); err != nil {
+		return err
+	}
+	const report = "city,visitors\nBern,1204\nOslo,987\nPorto,1530\n"
+	if err := os.WriteFile(home+"/project/report.csv", []byte(report), 0o644); err != nil {
 		return err
 	}
 	return os.CopyFS(home+"/testdata/skills", tree)
@@ -142,6 +146,9 @@ func showFirst(dir string) error {
 	var frames []frame
 	for _, s := range first {
 		command := s.commands[0]
+		if err := os.Chdir(filepath.Join(home, s.dir)); err != nil {
+			return err
+		}
 		var shown bytes.Buffer
 		add := func(text string, seconds float64) error {
 			lines, err := terminal([]byte(text))
@@ -163,7 +170,7 @@ func showFirst(dir string) error {
 		}
 	}
 	err := os.WriteFile(filepath.Join(dir, "first-run.svg"), moving(firstTitle, frames), 0o644)
-	return errors.Join(err, os.RemoveAll(home+"/.config"), os.RemoveAll(home+"/.local"))
+	return errors.Join(err, os.Chdir(home), os.RemoveAll(home+"/.config"), os.RemoveAll(home+"/.local"))
 }
 
 // page takes a picture of the page of the newest session, if there is a browser.

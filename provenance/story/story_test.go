@@ -28,7 +28,7 @@ func TestSummary(t *testing.T) {
 		{kind: provenance.KindResourceRead, row: `{"status":"error","error":{"code":"unknown"}}`, want: "not read: unknown"},
 		{kind: provenance.KindResourceRead, detail: "asked", want: "asked"},
 		{kind: provenance.KindSkillActivated, row: `{"source":"cli-preload"}`, want: "loaded at the start"},
-		{kind: provenance.KindSkillActivated, detail: "model-tool", row: `{"source":"model-tool"}`, want: "loaded by the model, shown"},
+		{kind: provenance.KindSkillActivated, detail: "model-tool", row: `{"source":"model-tool"}`, want: "shown to the model"},
 		{kind: provenance.KindPolicyDenied, decision: `{"reasonCodes":["tool_not_allowed"],"skillsd":{"code":"tier_denied"}}`, want: "skills of this trust run no scripts"},
 		{kind: provenance.KindPolicyDenied, decision: `{"reasonCodes":["tool_not_allowed"]}`, want: "running scripts is not offered"},
 		{kind: provenance.KindPolicyDenied, decision: `{"skillsd":{"code":"approval_declined"}}`,

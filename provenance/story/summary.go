@@ -36,7 +36,11 @@ func (s *Step) outcome() string {
 		return "asked the user"
 	case s.Activation != nil && s.Activation.Source != "":
 		source := cmp.Or(sources[s.Activation.Source], string(s.Activation.Source))
-		if s.Activation.SentBy(s.Event) {
+		switch {
+		case !s.Activation.SentBy(s.Event):
+		case s.Activation.Source == cfharness.SourceModel:
+			return "shown to the model"
+		default:
 			return "loaded " + source + ", shown"
 		}
 		return "loaded " + source

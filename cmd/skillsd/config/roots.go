@@ -70,7 +70,7 @@ func (o *RootOptions) given(p *Process) ([]skills.Root, error) {
 		root, err := skills.ParseRoot(spec)
 		if err != nil {
 			return nil, &exit.Error{Code: exit.Usage, Err: err,
-				Hint: "use DIR, tier=DIR or tier:prefix=DIR, for example org:acme=/srv/skills"}
+				Hint: "use DIR, TRUST=DIR or TRUST:PREFIX=DIR, for example org:acme=/srv/skills"}
 		}
 		root.Dir, err = filepath.Abs(root.Dir)
 		if err != nil {

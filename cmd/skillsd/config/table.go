@@ -168,8 +168,8 @@ func (r *RootOptions) table() []Option {
 	}
 	return under(SectionSkills, []Option{
 		{Key: "roots", Flag: "skills-root", Value: &r.Specs, InFile: (*specs)(&r.Specs),
-			Help: "directory or zip archive with skills: `DIR`, tier=DIR or tier:prefix=DIR; tier is how " +
-				"far they are trusted: " + skills.TierList() + ", " + skills.TierUser.String() +
+			Help: "directory or zip archive with skills: `DIR`, TRUST=DIR or TRUST:PREFIX=DIR; TRUST is " +
+				"how far they are trusted: " + skills.TierList() + ", " + skills.TierUser.String() +
 				" by default (repeatable, earlier wins)"},
 		{Key: "scan.allow_roots", Flag: "allow-root", Value: &r.Allowed, Path: anyPath,
 			Help: "`DIR` that links in directories of skills may lead to (repeatable)"},

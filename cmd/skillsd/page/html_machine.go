@@ -196,7 +196,8 @@ func (d *Updates) node() g.Node {
 		if v == nil {
 			return nil
 		}
-		return tag("p.mute", word, iff(v.Commit != "", "commit ", code(short(v.Commit)), ", "), "version of the files ",
+		return tag("p.mute", word, iff(v.Commit != "", "commit ", code(short(v.Commit)), ", "),
+			"version of the files ",
 			digested(v.Tree))
 	}
 	return append(top,

@@ -616,7 +616,7 @@ func TestGrouping(t *testing.T) {
 		}
 		blocks = append(blocks, line)
 	}
-	want := []string{"session started: 1", "load loaded by the model, shown: 2", "run exited 0: 3 4 5 6 7",
+	want := []string{"session started: 1", "load shown to the model: 2", "run exited 0: 3 4 5 6 7",
 		"run refused: 8 9", "other file changed: 10", "session ended: 11"}
 	if !slices.Equal(blocks, want) {
 		t.Errorf("blocks are %q, want %q", blocks, want)

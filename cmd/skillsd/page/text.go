@@ -74,8 +74,8 @@ type piece struct {
 	Text, Command string
 }
 
-// lead is a text of skillsd before a command in backquotes, and ending the same before a command that ends the
-// text. Names chosen by skill authors come after it, or are quoted in a command as one shell word.
+// lead is a text of skillsd before a command in backquotes, ending one with a command at its end. A name that
+// a skill's author chose comes after it, or is quoted in a command as one shell word.
 var (
 	lead   = pattern.New(`^(?:[a-z ,;]*|(?:[a-z ,;]*; )?(?:and )?to [a-z ,;]*: )$`)
 	ending = pattern.New("^([a-z ,;]*: )(skillsd [^`,;]+)$")

@@ -211,12 +211,17 @@ func (r *Installation) printLeftOut(stderr io.Writer) {
 func (r *Installation) printInFull(out, stderr io.Writer, verb string, rows []SkillRow) error {
 	w := bufio.NewWriter(out)
 	first := &rows[0]
-	tier, waits := first.Tier, first.State == StateQuarantined
+	waits, state := first.State == StateQuarantined, ""
 	if waits {
-		tier += ", " + waitingText
+		state = " (" + waitingText + ")"
 	}
-	fmt.Fprintf(w, "%s %s (%s)\n", verb, Printable(first.Path), tier)
+	fmt.Fprintf(w, "%s %s%s\n", verb, Printable(first.Path), state)
 	printBelow(w, "from", first.Origin)
+	trust := first.Tier
+	if trust == skills.TierThirdParty.String() {
+		trust += ": you are asked before a script of it runs"
+	}
+	printBelow(w, "trust", trust)
 	review := "needed, see below"
 	if cmp.Or(r.Installed[0].Lock.Verdict, policy.Clean) == policy.Clean {
 		review = "nothing suspicious found"

@@ -558,10 +558,8 @@ func (r *SkillRow) printFacts(w io.Writer) {
 		size += file.Size
 	}
 	printBelow(w, "description", Shorten(r.Description, 62))
-	printBelow(w, "form", r.form())
 	printBelow(w, "files", fmt.Sprintf("%d (%d bytes besides SKILL.md)", len(r.Resources)+1, size))
 	printBelow(w, "allowed tools", strings.Join(r.AllowedTools, ", "))
-	printBelow(w, "content", r.TreeDigest.String())
 	var scripts []string
 	for _, script := range r.Scripts {
 		runtime := script.Runtime
