@@ -227,7 +227,7 @@ func TestShowParentAndChildren(t *testing.T) {
 		out := stdoutOf(t, append([]string{"session", "show", "--state", state}, args...)...)
 		return string(out)
 	}
-	if text := show("run-c1"); !strings.Contains(text, "\nchild of run-p1\n") || !strings.Contains(text, "subagent-inherit") {
+	if text := show("run-c1"); !strings.Contains(text, "\nchild of run-p1\n") || !strings.Contains(text, "loaded by the profile") {
 		t.Errorf("the child: %s", text)
 	}
 	if text := show("run-p1"); strings.Count(text, "has the child ") != 1 || !strings.Contains(text, "\nhas the child run-c1\n") {

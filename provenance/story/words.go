@@ -41,7 +41,7 @@ var sources = map[cfharness.Source]string{
 	cfharness.SourceModel:     "by the model",
 	cfharness.SourceUser:      "by the user",
 	cfharness.SourcePreload:   "at the start",
-	cfharness.SourceInherited: "by the session before",
+	cfharness.SourceInherited: "by the profile",
 }
 
 // permissions are the kinds of evidence for a run, in the words of a user.

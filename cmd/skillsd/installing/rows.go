@@ -25,6 +25,7 @@ func Mark(
 		switch {
 		case e == nil:
 			row.Reasons = append(row.Reasons, "is not in the lock file: see `skillsd doctor`")
+			row.NeedsLook = true
 		case row.TreeDigest != "" && (inside == "" && e.Tree != row.TreeDigest ||
 			inside != "" && isTampered(ctx, snapshot.Skill(row.Path), lock.In(state))):
 			row.Reasons = append(row.Reasons, "was changed where it is installed, and not by an update: "+
@@ -35,6 +36,7 @@ func Mark(
 			row.Origin = report.OriginText(e)
 			if h := held[e.Name]; h != nil && inside == "" {
 				row.Reasons = append(row.Reasons, h.Text()+"; "+h.Hint(e.Name))
+				row.NeedsLook = true
 			}
 		}
 		if e != nil && inside == "" {

@@ -83,6 +83,9 @@ var (
 
 // advice returns a text of skillsd in pieces. A command with an invisible character, or one that a name could
 // have brought along, is not offered for copying.
+//
+// More than one part means an invisible character or a cut, and the pasted command would not be what is
+// shown.
 func advice(text string) []piece {
 	if at := ending().FindStringSubmatch(text); at != nil && len(parts(at[2])) == 1 {
 		return []piece{{Text: at[1]}, {Command: at[2]}}

@@ -66,7 +66,8 @@ type SkillRow struct {
 	Diagnostics []Diagnostic `json:"diagnostics"`
 	Violations  []Problem    `json:"violations"` // of the strict rules
 
-	Skill *skills.Skill `json:"-"` // nil if it cannot be loaded
+	Skill     *skills.Skill `json:"-"` // nil if it cannot be loaded
+	NeedsLook bool          `json:"-"` // a reason is for the user to act on
 }
 
 type requiresRow struct {
@@ -359,7 +360,7 @@ func WithBroken(rows []SkillRow, snapshot *skills.Snapshot) []SkillRow {
 func (r *SkillRow) mark(paint Paint) string {
 	switch skills.State(r.State) {
 	case skills.StateEnabled:
-		if len(r.Reasons) > 0 { // it is served, but needs a look
+		if r.NeedsLook { // it is served all the same
 			return paint.Warn("!")
 		}
 		return paint.Good("✓")
