@@ -30,6 +30,7 @@ func Mark(
 			inside != "" && isTampered(ctx, snapshot.Skill(row.Path), lock.In(state))):
 			row.Reasons = append(row.Reasons, "was changed where it is installed, and not by an update: "+
 				"`skillsd sync` brings back what was installed")
+			row.NeedsLook = true
 			// A changed skill still came from its origin, so the row shows that too.
 			fallthrough
 		default:
