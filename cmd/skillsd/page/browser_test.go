@@ -291,7 +291,7 @@ func TestBrowserLive(t *testing.T) {
 	eval[any](one, `window.kept = true`)
 	add(provenance.KindDriftDetected, "a file")
 	one.until(`document.querySelectorAll(".timeline > li").length === 2`)
-	one.until(`document.querySelector(".facts").textContent.includes("verified at head 2")`)
+	one.until(`document.querySelector(".facts").textContent.includes("verified to event 2")`)
 	if !eval[bool](one, `window.kept === true`) {
 		t.Error("the page was loaded again instead of brought up to date")
 	}
