@@ -219,7 +219,7 @@ func page(dir string) error {
 	}
 	verified := false
 	for err == nil && !verified {
-		err = tab.Eval(`document.querySelector(".facts")?.textContent.includes("verified at head") ?? false`,
+		err = tab.Eval(`document.querySelector(".facts")?.textContent.includes("verified to event") ?? false`,
 			&verified)
 	}
 	if err != nil {
