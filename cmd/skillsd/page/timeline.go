@@ -255,8 +255,8 @@ func (b *Block) add(s *story.Step) {
 		}
 	case story.Opened, story.Ended:
 		b.is("session", s.Kind.Word(), "plain")
-		if s.Detail != b.Outcome {
-			b.Detail = s.Detail
+		if text := s.Summary(); text != b.Outcome {
+			b.Detail = text
 		}
 	default:
 		b.is("other", s.Kind.Word(), "plain")
