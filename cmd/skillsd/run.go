@@ -375,12 +375,8 @@ func remedyOf(denied *session.Denied) string {
 		if remedy == serve.HintUnreleased {
 			return remedy + "; on a terminal this command asks, without --stdin"
 		}
-		hint := "on a terminal this command asks, without --stdin; to let it run without being asked: " +
+		return "on a terminal this command asks, without --stdin; to let it run without being asked: " +
 			report.ShellLine("skillsd", "allow", "--ask", "never", d.Skill+":"+d.Path)
-		if policy.Code(d.Code) == policy.CodeDirectCommandRequired {
-			hint += "; or give --prompt-slot-role direct-command, by which you want this run"
-		}
-		return hint
 	case policy.CodeToolNotAllowed:
 		return "allow the script, and with it the tool that runs scripts: " +
 			report.ShellLine("skillsd", "allow", d.Skill+":"+d.Path)

@@ -240,7 +240,7 @@ func (o *setupOptions) advise() {
 	way := "to let a script run without being\nasked: skillsd allow SKILL:SCRIPT --ask never; " +
 		"for one call: skillsd approve CODE"
 	if o.URL != "" {
-		way = "its operator can let\nscripts run without asking, or approve single calls"
+		way = "who runs that server can let\nscripts run without asking, or approve single calls"
 	}
 	switch o.client.Asks {
 	case clients.No:
