@@ -81,31 +81,9 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 		return exit.Usagef("use enabled, hidden, disabled, unavailable, waiting or broken",
 			"--only: unknown state %q", o.Only)
 	}
-	verdicts, snapshot, err := o.judged(ctx)
+	rows, snapshot, err := o.rows(ctx)
 	if err != nil {
 		return err
-	}
-	rows, err := report.NewSkillRows(ctx, snapshot, verdicts.Allow, o.app.err)
-	if err != nil {
-		return err
-	}
-	verdicts.Mark(ctx, snapshot, rows)
-	lock, err := o.app.markInstalled(ctx, rows, snapshot)
-	if err != nil {
-		return err
-	}
-	// --no-default-roots excludes installed skills, including disabled ones.
-	if !o.Reader.Roots.NoDefaults {
-		state, _ := o.app.StateDir() // without one the lock file is empty
-		rows = installing.WithInstalled(rows, lock, state)
-	}
-	for i := range rows {
-		for n, reason := range rows[i].Reasons {
-			rows[i].Reasons[n] = o.app.again(reason)
-		}
-	}
-	if o.JSON {
-		rows = report.WithBroken(rows, snapshot)
 	}
 	if o.Only != "" {
 		rows = slices.DeleteFunc(rows, func(row report.SkillRow) bool { return row.State != o.Only })
@@ -139,6 +117,37 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 	}
 	return cmp.Or(report.WriteDiagnostics(o.app.err, found, maxOfCode), partial,
 		unreadable(&o.Reader, snapshot, true))
+}
+
+// rows returns the skills of a scan, and the installed ones that are not served.
+func (o *listOptions) rows(ctx context.Context) ([]report.SkillRow, *skills.Snapshot, error) {
+	verdicts, snapshot, err := o.judged(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	rows, err := report.NewSkillRows(ctx, snapshot, verdicts.Allow, o.app.err)
+	if err != nil {
+		return nil, nil, err
+	}
+	verdicts.Mark(ctx, snapshot, rows)
+	lock, err := o.app.markInstalled(ctx, rows, snapshot)
+	if err != nil {
+		return nil, nil, err
+	}
+	// --no-default-roots excludes installed skills, including disabled ones.
+	if !o.Reader.Roots.NoDefaults {
+		state, _ := o.app.StateDir() // without one the lock file is empty
+		rows = installing.WithInstalled(rows, lock, state)
+	}
+	for i := range rows {
+		for n, reason := range rows[i].Reasons {
+			rows[i].Reasons[n] = o.app.again(reason)
+		}
+	}
+	if o.JSON {
+		rows = report.WithBroken(rows, snapshot)
+	}
+	return rows, snapshot, nil
 }
 
 // unreadable returns an error if a given root could not be read: a script must not take it for an empty one.

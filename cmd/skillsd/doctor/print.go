@@ -50,17 +50,13 @@ func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose
 		return weight(a.Area) - weight(b.Area)
 	})
 	left := 0
-	for i := 0; i < len(sorted); i++ {
-		c := &sorted[i]
+	for len(sorted) > 0 {
+		c, taken := &sorted[0], 1
 		switch {
 		case !verbose && c.file != "":
-			more := 0
-			for i+1 < len(sorted) && sorted[i+1].file == c.file && sorted[i+1].Verdict == c.Verdict {
-				i++
-				more++
-			}
+			taken = alike(sorted, func(other *Check) bool { return other.file == c.file })
 			shown := *c
-			if more > 0 {
+			if more := taken - 1; more > 0 {
 				shown.Hint = strings.TrimPrefix(c.Hint+fmt.Sprintf("; %d more with --verbose", more), "; ")
 			}
 			line(c.Fact, &shown)
@@ -69,15 +65,17 @@ func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose
 		case c.detail:
 			left++
 		default:
-			briefs := []string{c.brief}
-			for i+1 < len(sorted) && sorted[i+1].Area == c.Area && sorted[i+1].Verdict == c.Verdict &&
-				sorted[i+1].brief != "" {
-				i++
+			taken = alike(sorted, func(other *Check) bool {
+				return other.Area == c.Area && other.brief != ""
+			})
+			var briefs []string
+			for i := range sorted[:taken] {
 				briefs = append(briefs, sorted[i].brief)
 			}
-			left += len(briefs)
+			left += taken
 			line(strings.Join(briefs, ", "), c)
 		}
+		sorted = sorted[taken:]
 	}
 	if left > 0 {
 		fmt.Fprintf(&out, "more: `skillsd doctor --verbose` prints %s in full, with digests\n",
@@ -85,6 +83,16 @@ func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// alike returns how many of the first checks have the verdict of the first one, and are the same to a function;
+// the first is.
+func alike(checks []Check, same func(other *Check) bool) int {
+	n := 1
+	for n < len(checks) && checks[n].Verdict == checks[0].Verdict && same(&checks[n]) {
+		n++
+	}
+	return n
 }
 
 // verdict summarizes in one line what a server with these options could do. It is ready only if a script may

@@ -342,41 +342,44 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	finder := o.Process.Interpreters()
 	finder.UIDs = uids
 	for _, in := range sh.Interpreters() {
-		name := string(in.Runtime)
-		switch found, err := finder.Find(ctx, name); {
-		case err != nil:
-			checks = append(checks, warn("interpreter", name+": "+err.Error(),
-				"install "+name+" from your distribution, or name a usable one in interpreters of the "+
-					"configuration"))
-		case found == nil:
-			c := warn("interpreter", name+": not found", "install "+name+", which a skill here needs")
-			// A missing interpreter is a fault only if a script here would use it.
-			if !o.needed[name] {
-				c = ok("interpreter", name+": not found, and no skill here needs it")
-				c.detail = true
-			}
-			checks = append(checks, c)
-		default:
-			fact := strings.Join(strings.Fields(
-				fmt.Sprintf("%s: %s %s %s", name, found.Path, found.Version, found.Digest)), " ")
-			venv := found.Venv
-			if venv != nil {
-				fact += fmt.Sprintf(", the virtual environment of %s with %s", venv.Base,
-					report.Plural(venv.Packages, "package"))
-			}
-			if len(found.Mounts) > 0 {
-				fact += ", its scripts can read " + strings.Join(found.Mounts, ", ")
-			}
-			c := ok("interpreter", fact)
-			c.brief = name
-			checks = append(checks, c)
-			if venv != nil && len(venv.Elsewhere) > 0 {
-				checks = append(checks, warn("interpreter",
-					name+": packages of "+venv.Dir+" that lie elsewhere "+
-						"are not there for scripts: "+strings.Join(venv.Elsewhere, ", "),
-					"install them without --editable"))
-			}
-		}
+		found, err := finder.Find(ctx, string(in.Runtime))
+		checks = append(checks, o.interpreterChecks(string(in.Runtime), found, err)...)
+	}
+	return checks
+}
+
+// interpreterChecks reports on the interpreter that was found for a runtime; found is nil if none was.
+func (o *Doctor) interpreterChecks(name string, found *sandbox.Interpreter, err error) []Check {
+	if err != nil {
+		return []Check{warn("interpreter", name+": "+err.Error(), "install "+name+" from your "+
+			"distribution, or name a usable one in interpreters of the configuration")}
+	}
+	if found == nil && o.needed[name] {
+		return []Check{warn("interpreter", name+": not found", "install "+name+", which a skill here needs")}
+	}
+	if found == nil {
+		// A missing interpreter is a fault only if a script here would use it.
+		c := ok("interpreter", name+": not found, and no skill here needs it")
+		c.detail = true
+		return []Check{c}
+	}
+	fact := strings.Join(strings.Fields(
+		fmt.Sprintf("%s: %s %s %s", name, found.Path, found.Version, found.Digest)), " ")
+	venv := found.Venv
+	if venv != nil {
+		fact += fmt.Sprintf(", the virtual environment of %s with %s", venv.Base,
+			report.Plural(venv.Packages, "package"))
+	}
+	if len(found.Mounts) > 0 {
+		fact += ", its scripts can read " + strings.Join(found.Mounts, ", ")
+	}
+	c := ok("interpreter", fact)
+	c.brief = name
+	checks := []Check{c}
+	if venv != nil && len(venv.Elsewhere) > 0 {
+		checks = append(checks, warn("interpreter", name+": packages of "+venv.Dir+" that lie elsewhere "+
+			"are not there for scripts: "+strings.Join(venv.Elsewhere, ", "),
+			"install them without --editable"))
 	}
 	return checks
 }
