@@ -8,9 +8,9 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// Files that come from an open address and are then started, whatever their names are. In a shell, the command
-// for the download has the name. In other languages the fetching, the writing and the start are lines apart,
-// in any order of the first two.
+// Files that come from an open address and are then started, whatever their names are. In a shell, the
+// command for the download has the name. In other languages the fetching, the writing and the start are lines
+// apart, in any order of the first two.
 
 // loaders are texts of calls that fetch from an address.
 var loaders = []string{"requests.", "urlopen", "urlretrieve", "http.get(", "http').get(", "https.get(",
