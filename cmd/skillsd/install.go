@@ -152,6 +152,7 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 	line := report.NewStatusLine(a.err)
 	cfg := install.Config{
 		State: state,
+		// The credential helper of a desktop asks a keyring, by the bus and the display of the session.
 		Git: install.Git{Path: git, User: a.environment("HOME", "USERPROFILE", "XDG_CONFIG_HOME",
 			"XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY"),
 			Env: a.environment("PATH", "SSH_AUTH_SOCK", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH",
@@ -287,6 +288,7 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return exit.Flag("tier", err)
 	}
+	// In an agent's shell, a model would decide how far its own skill is trusted.
 	if o.request.Tier != skills.LeastTrusted() && !o.DryRun {
 		if err := o.app.byUser("--tier " + o.Tier); err != nil {
 			return err

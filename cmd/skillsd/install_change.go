@@ -129,6 +129,7 @@ func (a *app) verify(ctx context.Context, asJSON bool) (err error) {
 	}
 	installed.line.Clear()
 	if asJSON {
+		// Without problems the output is [] and not null.
 		if err := report.WriteJSON(a.out, append([]install.Problem{}, problems...)); err != nil {
 			return err
 		}
@@ -232,7 +233,8 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 		if err != nil {
 			return installing.Failure(err)
 		}
-		o.sync.Files, args = catalogue.File, []string{"--from-cluster"} // for the command in the hint
+		// The arguments are for the command in the hint.
+		o.sync.Files, args = catalogue.File, []string{"--from-cluster"}
 	case o.app.Cfg.ClusterFlag() != "":
 		return exit.Usagef("add --from-cluster", "--%s has no effect without --from-cluster",
 			o.app.Cfg.ClusterFlag())

@@ -22,7 +22,8 @@ func (a *app) markInstalled(
 ) (*install.Lock, error) {
 	state, err := a.StateDir()
 	if err != nil {
-		return &install.Lock{}, nil // without a state directory nothing is installed
+		// Without a state directory nothing is installed.
+		return &install.Lock{}, nil
 	}
 	lock, err := a.readLock()
 	if err != nil {

@@ -74,9 +74,11 @@ type Access struct {
 
 // token returns the token for the host of a URL.
 func (a Access) token(at *url.URL) string {
+	// Everyone on the network could read a token over plain http.
 	if at.Scheme != "https" && !web.IsHere(at.Hostname()) {
 		return ""
 	}
+	// A lock file from elsewhere could lead a token to its own host if the token were not bound to one.
 	return a.Tokens[strings.ToLower(at.Host)]
 }
 
@@ -208,6 +210,7 @@ func (r *Request) origin() (Origin, error) {
 // refused returns a RefusedError if a refused skill stops the whole plan: without KeepGoing, or if none is
 // left.
 func (p *Plan) refused(req Request, others int) error {
+	// A request that installs nothing must fail, and the skills that were left out are the reason.
 	if others == 0 && p.there == 0 {
 		p.Refused, p.LeftOut = append(p.Refused, p.LeftOut...), nil
 		p.sortRefusals()
@@ -256,12 +259,13 @@ func (p *Plan) choose(
 				continue
 			}
 			chosen = append(chosen, c)
-		// One skill was requested and found, so a broken one beside it is no failure.
+		// One skill was requested and found, so the command succeeds although another one is broken.
 		case len(loadable) == 1 && !req.whole() && len(req.Skills) == 0:
 			p.notef("%q %s", clip(c.path), c.err)
 		case c.failed:
 			p.Refused = append(p.Refused, c.refusal())
 		default:
+			// One broken SKILL.md kept 244 other skills of a public repository from being installed.
 			p.leave(c.refusal())
 		}
 	}
@@ -320,6 +324,7 @@ func (p *Plan) named(
 		if err != nil {
 			return nil, err
 		}
+		// Among places of one rank, nothing shows which copy the authors mean.
 		if len(others) > 0 && rank(others[0].path) == rank(one.path) {
 			return nil, refuse("give the path of one: "+pathsOf(found),
 				"the source has %d skills %q", len(found), clip(name))
@@ -355,7 +360,8 @@ func (f *fetched) noSkill(all []candidate, name string) error {
 
 // nearestFirst lists words, and first those whose keys are most similar to a name.
 func nearestFirst(name string, keys, words []string) string {
-	const longest = 64 // the time of a comparison grows with the product of the lengths
+	// The time of a comparison grows with the product of the lengths.
+	const longest = 64
 	limit := 1 + len(name)/3
 	type near struct {
 		word     string
@@ -398,6 +404,7 @@ func (f *fetched) withName(all []candidate, name string) (found []candidate) {
 		}
 		switch {
 		case inGroup && of != nil && c.isOf(of) && isNamed(own):
+			// Several plugins may list the skill, and an update keeps it in the plugin that the user named.
 			c.plugin = of
 			found = append(found, c)
 		case isNamed(name),
@@ -421,7 +428,7 @@ func pathsOf(all []candidate) string {
 // maxListed is the maximum number of names in a message.
 const maxListed = 10
 
-// listed joins names, maxListed at most; none stands for an empty list.
+// listed joins names, maxListed at most; it returns none for an empty list.
 func listed(names []string, none string) string {
 	if len(names) == 0 {
 		return none
@@ -467,6 +474,7 @@ func (i *Installer) free(c candidate, from *fetched, chosen []candidate) error {
 			"choose another with --name", e.Name, e.Origin.Source, e.Origin.Path)
 	}
 	for _, tier := range skills.Tiers() {
+		// move would refuse the directory too, but only after all skills were stored.
 		if fsys.ExistsIn(i.root, servedDir(tier, c.name)) {
 			return fmt.Errorf("%s exists and is not in the lock file; "+
 				"remove it, or choose another name with --name",
@@ -491,6 +499,7 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 			}
 			origin.Signer, origin.Identity, err = from.signer(ctx, files, req.Access)
 			if unverified, ok := errors.AsType[*unverifiedError](err); ok {
+				// The signature exists, and a refusal by the configuration alone would report it as missing.
 				err = unverified.refused(p.i, origin)
 			}
 			// One of several skills is refused alone; refused then decides whether the plan goes on.
@@ -518,8 +527,7 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 			entry := &Entry{Name: c.name, Tier: req.Tier, Enabled: true, Origin: origin,
 				Plugin: factsOf(c.plugin), Tree: version.Tree, InstalledAt: version.InstalledAt,
 				Files: version.Files, Taken: version.Taken}
-			// A tier in the request that is more trusted than the default one is an explicit choice, and is
-			// kept.
+			// A tier that is more trusted than the default one is an explicit choice of the request.
 			if tier, err := p.i.admit(origin); err == nil && req.Tier == skills.LeastTrusted() {
 				entry.Tier = tier
 			}

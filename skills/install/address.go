@@ -43,7 +43,8 @@ func readAddress(text string) (address, bool) {
 	a := address{}
 	isOdd := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) || r == '\\' }
 	if strings.ContainsFunc(text, isOdd) {
-		return a, false // a shell would have removed what surrounds a pasted address
+		// A shell would have removed the blanks around a pasted address.
+		return a, false
 	}
 	text = strings.TrimPrefix(text, "git+")
 	if prefix, rest, ok := strings.Cut(text, ":"); ok && !strings.HasPrefix(rest, "/") {
@@ -71,7 +72,8 @@ func readAddress(text string) (address, bool) {
 	}
 	at, err := url.Parse(text)
 	if err != nil || at.Host == "" || at.User != nil {
-		return a, false // the kinds of sources refuse it, with the reason
+		// The kinds of sources refuse it, with the reason.
+		return a, false
 	}
 	a.fragment(at)
 	if a.short || a.repo {
@@ -141,6 +143,7 @@ func (a *address) page(at *url.URL) {
 	}
 	host := strings.ToLower(at.Hostname())
 	// A page of GitHub has more segments too, but is copied with its scheme.
+	// Groups of GitLab nest, so more segments there name a repository.
 	if a.short && a.repo && len(segments) > 2 && host != "gitlab.com" {
 		if last := len(segments) - 1; isSkillFile(segments[last]) {
 			segments = segments[:last]
@@ -176,10 +179,12 @@ func (a *address) split(at *url.URL, repository, view []string, end string) {
 	// Bitbucket and Gitea show files and directories alike.
 	a.file = view[0] == "blob" || view[0] == "raw" || view[0] == "src" && strings.HasSuffix(last, ".md")
 	if len(rest) > 1 && (rest[0] == "branch" || rest[0] == "tag" || rest[0] == "commit") {
-		rest = rest[1:] // Gitea names the type of the ref
+		// Gitea names the type of the ref in front of it.
+		rest = rest[1:]
 	}
 	if len(rest) > 2 && rest[0] == "refs" {
-		rest = rest[2:] // refs/heads/REF in the URL of a raw file
+		// The URL of a raw file has refs/heads/REF.
+		rest = rest[2:]
 	}
 	name := strings.TrimSuffix(repository[len(repository)-1], ".git")
 	repository = append(repository[:len(repository)-1:len(repository)-1], name+end)
@@ -187,8 +192,8 @@ func (a *address) split(at *url.URL, repository, view []string, end string) {
 	a.source, a.rest, a.repo, a.short = to.String(), rest, true, true
 }
 
-// refAndDir separates the ref from the directory in the rest of an address: the longest of the names in refs
-// that the rest begins with, or its first segment, such as a commit.
+// refAndDir separates the ref from the directory in the rest of an address. The ref is the longest name in
+// refs at the beginning of the rest, or the first segment, such as a commit.
 func (a *address) refAndDir(refs []string) (ref, dir string) {
 	length := 1
 	for _, name := range refs {

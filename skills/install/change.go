@@ -25,7 +25,8 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 func (i *Installer) UpdateMoved(
 	ctx context.Context, names []string, moves Moves, access Access,
 ) (*Plan, error) {
-	// Any skill of an index or a collection may be the one that an installed skill has become.
+	// Any skill of an index or a collection may be the one that an installed skill has become. An update
+	// accepts no signer but the one in the lock file or in SignedBy, so it offers none.
 	access.Offered, access.all = nil, true
 	entries, err := i.named(names)
 	if err != nil {
@@ -34,6 +35,7 @@ func (i *Installer) UpdateMoved(
 	if len(names) == 0 {
 		entries = i.lock.Skills
 	}
+	// An update of changed files would overwrite somebody's work, or hide who changed them.
 	entries, tampered, err := i.intact(ctx, entries)
 	if err != nil {
 		return nil, err
@@ -175,6 +177,7 @@ func (p *Plan) updateMoved(
 	if _, isAbsent := errors.AsType[*absentError](err); !isAbsent {
 		return c, err
 	}
+	// The skill may have moved out of the part of the source that was fetched.
 	if from.origin.Path != "." && !kinds[from.origin.Kind].single() {
 		from, err = at.fetch(ctx, from.origin.whole())
 		if err != nil {
@@ -249,6 +252,7 @@ func (p *Plan) scanOld(ctx context.Context) (err error) {
 		if c.lockOnly || c.Before == nil || !c.NewContent() {
 			continue
 		}
+		// If the store lost the earlier version, the new one is assessed as a first one.
 		if tree, err := p.i.cfg.Trees.Tree(ctx, c.Before.Tree); err == nil {
 			before, err := p.room("before", c.Name)
 			if err != nil {

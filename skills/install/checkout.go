@@ -90,7 +90,9 @@ func (c *checkout) leave(reason, path string) { c.left[reason] = append(c.left[r
 func (c *checkout) list(ctx context.Context, commit, subdir string) (files, rest []object, err error) {
 	// -z keeps git from quoting unusual names.
 	args := []string{"ls-tree", "-r", "-l", "-z", "--full-tree", commit}
+	// Mode, type, id and size add less than 100 bytes to the path in a row.
 	out, err := c.repo.output(ctx, maxGitFiles*(maxGitPath+100), args...)
+	// A repository that is too large to be listed as a whole may have a part that is not.
 	if _, isLong := errors.AsType[*fsys.TooLongError](err); isLong && subdir != "." {
 		out, err = c.repo.output(ctx, maxGitFiles*(maxGitPath+100), append(args, "--", subdir+"/")...)
 	}
@@ -142,6 +144,7 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) (files, rest
 // parseObject parses a row of ls-tree. reason is why the file is left out, or "".
 func parseObject(row string) (o object, reason string, err error) {
 	// git allows no segment .git in a commit, but a forged one would turn the directory into a repository.
+	// File systems that ignore case take .GIT for it (CVE-2014-9390).
 	isGit := func(segment string) bool { return strings.EqualFold(segment, ".git") }
 	facts, name, ok := strings.Cut(row, "\t")
 	o.path = name

@@ -106,15 +106,16 @@ func (f *fetched) linked(ctx context.Context, sk *skills.Skill) (*contents, erro
 	return f.once(&f.done.linked, sk.Dir, func() (*contents, error) { return f.takeLinks(ctx, sk) })
 }
 
-// contents returns the contents of a skill. Files of the plugin are taken only if no signature is about the
-// files of the skill: it would not be about these.
+// contents returns the contents of a skill, with the files of its plugin that it names.
 func (f *fetched) contents(
 	ctx context.Context, sk *skills.Skill, of *plugin.Plugin, signed bool,
 ) (*contents, error) {
 	linked, err := f.linked(ctx, sk)
+	// A signature of the skill alone does not cover files of the plugin, so a signed skill gets none.
 	if err != nil || of == nil || signed && !f.vouched {
 		return linked, err
 	}
+	// No path contains NUL, so two pairs never have one key.
 	key := sk.Dir + "\x00" + of.Name
 	return f.once(&f.done.whole, key, func() (*contents, error) { return f.takeNamed(ctx, linked, of) })
 }
@@ -192,7 +193,7 @@ func (t *taker) link(ctx context.Context, name string) (bool, error) {
 }
 
 // directory takes a directory of the source. Links to files in it are followed, links to directories are left
-// out: they could lead back.
+// out.
 func (t *taker) directory(ctx context.Context, from, to string, depth int) error {
 	const maxDepth = 32
 	if depth == maxDepth {
@@ -201,6 +202,7 @@ func (t *taker) directory(ctx context.Context, from, to string, depth int) error
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	// Each file that is opened alone would start a git of its own.
 	if lazy, ok := t.f.all.(*gitTree); ok && depth == 0 {
 		if err := lazy.bringBelow(from); err != nil {
 			return err
@@ -223,6 +225,7 @@ func (t *taker) directory(ctx context.Context, from, to string, depth int) error
 		case t.private(real, info.IsDir()):
 			t.into.refused(name)
 			continue
+		// This is false for a link to a directory, which could lead back to a directory above it.
 		case e.IsDir():
 			err = t.directory(ctx, real, name, depth+1)
 		case info.Mode().IsRegular():
@@ -248,7 +251,8 @@ func (t *taker) file(ctx context.Context, from, to string) (bool, error) {
 		t.into.refused(to)
 	}
 	if err != nil || file.Size > skills.MaxFile {
-		return false, nil // as a file of the skill that cannot be read
+		// A file of the skill that cannot be read is left out in the same way.
+		return false, nil
 	}
 	t.files--
 	t.bytes -= file.Size
@@ -293,6 +297,7 @@ func (f *fetched) hash(name string) (store.File, error) {
 	}
 	defer in.Close()
 	sum := digest.SHA256.Digester()
+	// One byte more than the limit shows the caller that the file exceeds it.
 	size, err := io.Copy(sum.Hash(), io.LimitReader(in, skills.MaxFile+1))
 	if err != nil {
 		return store.File{}, err
@@ -321,7 +326,8 @@ func (f *fetched) openFile(name string) (fs.File, error) {
 		return nil, errors.Join(skills.ErrNotFile, file.Close())
 	case info.Mode()&0o004 == 0 && (fsys.Names(info) > 1 || f.origin.Kind == KindDirectory && !hidesAll()):
 		// As for files of skills: the owner of a private file may never have given it to the source. A
-		// directory of this machine also has files of its user that no author publishes.
+		// directory of this machine also has files of its user that no author publishes. If the umask hides
+		// every new file, the mode does not show that: a plugin lost its shared files.
 		return nil, errors.Join(skills.ErrPermission, file.Close())
 	}
 	return file, nil

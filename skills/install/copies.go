@@ -77,6 +77,7 @@ func (f *fetched) nameAmong(ctx context.Context, c candidate, all []candidate) (
 		return c, err
 	}
 	c.name = name
+	// Another name than the one that --all gives the skill would install it a second time.
 	all = f.inFull(all)
 	group := slices.DeleteFunc(slices.Clone(all), func(o candidate) bool {
 		return o.skill == nil || !strings.EqualFold(o.name, name)
@@ -105,8 +106,7 @@ func (c candidate) besideGroup(others []candidate) candidate {
 
 // distinct gives each candidate a name of its own: PLUGIN/NAME for the skills of plugins. Of equal skills
 // with one name, one is kept. Of different ones, the first by rank keeps the name, and the others get the
-// name of their directory in front; but translations, backups and copies for single tools are left out beside
-// it.
+// name of their directory in front; but translations, backups and copies for single tools are left out.
 func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]candidate, error) {
 	byName, order := map[string][]candidate{}, []string{}
 	inPlugins := map[string][]candidate{} // skills of plugins, by their names without the plugin
@@ -121,6 +121,7 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 			kept = append(kept, c)
 			continue
 		}
+		// Names become directories, and file systems may ignore case.
 		key := strings.ToLower(c.name)
 		if c.plugin != nil {
 			own := path.Base(key)
@@ -272,12 +273,13 @@ func (f *fetched) separated(
 }
 
 // grouped returns DIR/NAME for a candidate whose name others have: DIR is the closest directory above it that
-// makes the name unique. A directory skills is taken last, since it tells nothing.
+// makes the name unique.
 func (c *candidate) grouped(others []candidate) string {
 	var dirs []string
 	for dir := path.Dir(c.path); dir != "." && dir != "/"; dir = path.Dir(dir) {
 		dirs = append(dirs, path.Base(dir))
 	}
+	// Most sources have a directory skills, so its name does not distinguish one skill from another.
 	slices.SortStableFunc(dirs, func(a, b string) int {
 		switch {
 		case (a == "skills") == (b == "skills"):

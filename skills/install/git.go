@@ -61,22 +61,26 @@ type repository struct {
 func (r *repository) command(ctx context.Context, args ...string) *exec.Cmd {
 	var argv []string
 	for _, setting := range []string{
+		// Hooks and the monitor of files are programs that git starts.
 		"core.hooksPath=" + os.DevNull,
 		"core.fsmonitor=false",
 		"core.attributesFile=" + os.DevNull,
 		"core.askPass=",
 		"core.autocrlf=false",
 		"credential.helper=",
+		// Both would go on in the background after the command.
 		"gc.auto=0",
 		"maintenance.auto=false",
 		"submodule.recurse=false",
 		"fetch.recurseSubmodules=false",
 		"fetch.writeCommitGraph=false",
+		// The address of an ext:: remote is a command that git would run.
 		"protocol.allow=never",
 		"protocol." + r.protocol + ".allow=always",
 		"http.followRedirects=" + r.redirect,
 		"http.lowSpeedLimit=100",
 		"http.lowSpeedTime=60",
+		// With bundles, a server could name more addresses for git to download from.
 		"transfer.bundleURI=false",
 		"safe.bareRepository=all",
 	} {
@@ -86,6 +90,7 @@ func (r *repository) command(ctx context.Context, args ...string) *exec.Cmd {
 		argv = append(argv, "-c", setting)
 	}
 	cmd := exec.CommandContext(ctx, r.git.Path, append(argv, args...)...)
+	// A child of git may hold the pipe open after git ended, and Wait would never return.
 	cmd.Dir, cmd.WaitDelay = r.dir, 5*time.Second
 	cmd.Env = append([]string{
 		"GIT_CONFIG_NOSYSTEM=1",
@@ -94,12 +99,17 @@ func (r *repository) command(ctx context.Context, args ...string) *exec.Cmd {
 		"GIT_TERMINAL_PROMPT=0",
 		"GIT_ALLOW_PROTOCOL=" + r.protocol,
 		"GIT_LFS_SKIP_SMUDGE=1",
+		// A directory of the source may have a name that git takes for a pattern.
 		"GIT_LITERAL_PATHSPECS=1",
+		// A replacement would give bytes that the commit in the lock file does not have.
 		"GIT_NO_REPLACE_OBJECTS=1",
 		"GIT_OPTIONAL_LOCKS=0",
+		// ssh reads the configuration of the user, which may prompt, run commands and forward ports.
 		"GIT_SSH_COMMAND=ssh -oBatchMode=yes -oPermitLocalCommand=no -oClearAllForwardings=yes",
 		"SSH_ASKPASS_REQUIRE=never",
+		// gitError matches messages in English.
 		"LC_ALL=C",
+		// git would send a login that it finds in .netrc of the home directory (CURLOPT_NETRC).
 		"HOME=" + r.dir,
 		"XDG_CONFIG_HOME=" + r.dir,
 	}, slices.Concat(r.git.Env, r.env)...)
@@ -134,11 +144,13 @@ func (r *repository) run(ctx context.Context, cmd *exec.Cmd, read func(out io.Re
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+	// watch looks five times a second only, and a fast server could fill the disk between two looks.
 	err = limitFiles(cmd.Process.Pid, r.git.limit())
 	if err == nil {
 		err = read(out)
 	}
 	if err != nil {
+		// It fails if the process has ended already; Wait returns the reason in any case.
 		_ = cmd.Cancel()
 	}
 	ended := cmd.Wait()
@@ -148,6 +160,7 @@ func (r *repository) run(ctx context.Context, cmd *exec.Cmd, read func(out io.Re
 	case err != nil || ended == nil:
 		return err
 	}
+	// A server writes a part of these messages, and control characters would reach the terminal.
 	isControl := func(r rune) bool { return r < ' ' || r == 0x7f }
 	text := strings.Join(strings.FieldsFunc(string(problems.bytes), isControl), "; ")
 	return errors.New(strings.TrimPrefix(cmp.Or(text, ended.Error()), "fatal: "))
@@ -161,6 +174,7 @@ type head struct{ bytes []byte }
 
 func (h *head) Write(p []byte) (int, error) {
 	const most = 4 << 10
+	// A smaller result than len(p) would end the copy from the pipe with io.ErrShortWrite.
 	h.bytes = append(h.bytes, p[:min(len(p), most-len(h.bytes))]...)
 	return len(p), nil
 }
@@ -176,7 +190,8 @@ func open(ctx context.Context, git Git, dir, source string, access Access) (*rep
 	}
 	r := &repository{git: git, dir: dir, protocol: protocol, redirect: "initial"}
 	if protocol == "http" && !access.Insecure {
-		r.redirect = "false" // plain http to this machine must not lead to another one
+		// Plain http to this machine must not lead to another one.
+		r.redirect = "false"
 	}
 	if err := r.trust(ctx, source); err != nil {
 		return nil, err
@@ -204,6 +219,7 @@ func (r *repository) trust(ctx context.Context, source string) error {
 		return err
 	}
 	if file == "" {
+		// Other programs read this variable, and the authority of a company is often only there.
 		file, _ = named("SSL_CERT_FILE")
 	}
 	if file != "" {
@@ -214,6 +230,7 @@ func (r *repository) trust(ctx context.Context, source string) error {
 
 // ofUser returns the value of a setting in the user's configuration of git, for a URL; "" if it is not set.
 func (r *repository) ofUser(ctx context.Context, setting, source string) (value string, err error) {
+	// The environment of r.command would hide the configuration of the user.
 	cmd := exec.CommandContext(ctx, r.git.Path, "config", "--get-urlmatch", setting, source)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = r.dir, slices.Concat(r.git.Env, r.git.User), 5*time.Second
 	killTree(cmd)
@@ -226,7 +243,8 @@ func (r *repository) ofUser(ctx context.Context, setting, source string) (value 
 		return "", ctx.Err()
 	}
 	if err != nil {
-		return "", nil // git exits with 1 for a setting that is not there
+		// git exits with 1 for a setting that does not exist.
+		return "", nil
 	}
 	return value, nil
 }
@@ -244,6 +262,7 @@ func fetch(
 	if err != nil {
 		return nil, "", err
 	}
+	// A template of the machine may contain hooks.
 	_, err = r.output(ctx, 1<<16, "init", "--quiet", "--bare", "--template=", "--initial-branch=main", ".")
 	if err != nil {
 		return nil, "", err
@@ -259,6 +278,7 @@ func fetch(
 		}
 		return nil, "", err
 	}
+	// An annotated tag is an object of its own that names the commit.
 	out, err := r.output(ctx, 1<<10, "rev-parse", "--verify", "--end-of-options", "FETCH_HEAD^{commit}")
 	if err != nil {
 		return nil, "", err
@@ -282,7 +302,8 @@ const tokenHelper = `!printf 'username=x-access-token\npassword=%s\n' "$SKILLSD_
 func (r *repository) logIn(ctx context.Context, source string, access Access) error {
 	at, err := url.Parse(source)
 	if err != nil || at.Scheme != "https" && at.Scheme != "http" {
-		return nil // ssh uses its agent
+		// ssh gets its keys from its agent.
+		return nil
 	}
 	host := at.Scheme + "://" + at.Host
 	// The host may come from a lock file, and becomes part of a setting.
@@ -294,6 +315,7 @@ func (r *repository) logIn(ctx context.Context, source string, access Access) er
 		r.env = append(r.env, "SKILLSD_GIT_TOKEN="+token)
 		return nil
 	}
+	// Everyone on the network could read a password over plain http.
 	if !access.Credentials || at.Scheme != "https" && !web.IsHere(at.Hostname()) {
 		return nil
 	}
@@ -339,6 +361,7 @@ func (r *repository) watch(ctx context.Context) (context.Context, func()) {
 			if now > most {
 				most, grown = now, time.Now()
 			}
+			// The repository does not grow while git indexes the pack, and a large one takes longer.
 			if wait := quiet + time.Duration((most-first)>>20)*time.Second; time.Since(grown) > wait {
 				cancel(fmt.Errorf("nothing came for %s", wait))
 			}
@@ -349,6 +372,7 @@ func (r *repository) watch(ctx context.Context) (context.Context, func()) {
 
 // size returns the total size of the files in a directory, in bytes.
 func size(dir string) (n int64) {
+	// git removes temporary files during the walk, so files that cannot be read are expected.
 	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() {
 			if info, err := entry.Info(); err == nil {

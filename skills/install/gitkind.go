@@ -23,7 +23,8 @@ func (gitKind) resolve(given, ref string, insecure bool) (Origin, bool, error) {
 		return Origin{}, false, err
 	}
 	if scheme, rest, ok := strings.Cut(given, "://"); ok {
-		given = strings.ToLower(scheme) + "://" + rest // git accepts only this spelling
+		// git knows schemes in lower case only.
+		given = strings.ToLower(scheme) + "://" + rest
 	}
 	return Origin{Kind: KindGit, Source: given, Ref: ref}, true, checkRef(ref)
 }
@@ -77,7 +78,8 @@ func (gitKind) fetch(
 	ctx context.Context, p *Plan, f *fetched, access Access,
 ) (root skills.Root, err error) {
 	p.i.progress("fetching from git", 0, 0)
-	name := "git-" + rand.Text() // a plan may fetch from several repositories
+	// A plan may fetch from several repositories.
+	name := "git-" + rand.Text()
 	dir := p.dir + "/" + name
 	f.close = func() error { return p.i.root.RemoveAll(dir) }
 	for _, made := range []string{"/repository", "/files"} {

@@ -36,7 +36,8 @@ func newGitTree(ctx context.Context, root *os.Root, out *checkout, rest []object
 			if t.dirs[dir] == nil {
 				t.dirs[dir] = map[string]bool{}
 			} else if t.dirs[dir][path.Base(name)] {
-				break // so the directories above have it too
+				// The directories above have the name already, from an earlier file.
+				break
 			}
 			t.dirs[dir][path.Base(name)] = true
 		}

@@ -65,7 +65,8 @@ func (indexKind) single() bool { return true }
 func (indexKind) unchanged(ctx context.Context, p *Plan, e *Entry, access Access) bool {
 	index, _, err := p.index(ctx, e.Origin.Source, access)
 	if err != nil {
-		return false // the fetch that follows returns the error
+		// The fetch that follows returns the error.
+		return false
 	}
 	there := index.Find(e.Origin.Path)
 	return there != nil && there.Problem == "" && there.Digest == e.Origin.Digest
@@ -176,7 +177,7 @@ func (p *Plan) fetchParts(
 			if err == nil && one.digest == "" {
 				found, err = p.i.treeOf(into)
 			}
-			// Measured before the removal, so that failed parts use up the limit too.
+			// Measured before the removal: a site could make a command fetch any number of parts that fail.
 			took := size(p.i.path(packed)) + size(p.i.path(into))
 			if gone := p.i.root.RemoveAll(packed); err != nil || gone != nil {
 				err = errors.Join(err, gone, p.i.root.RemoveAll(into))

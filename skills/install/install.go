@@ -48,8 +48,8 @@
 //
 // # Limits
 //
-// The assessment uses simple rules, which hidden code can evade. The package does not guard against programs
-// that can write below the state directory, although [Installer.Verify] finds their changes.
+// The assessment uses simple rules, which hidden code can evade. The package does not guard against other
+// programs with write access below the state directory, although [Installer.Verify] finds their changes.
 package install
 
 import (
@@ -165,6 +165,7 @@ func Open(ctx context.Context, cfg Config) (i *Installer, err error) {
 		return nil, err
 	}
 	i = &Installer{cfg: cfg, root: root, guard: guard}
+	// recover restores the skills that the lock file lists, so it comes last.
 	i.lock, err = ReadLock(LockFile(cfg.State))
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
@@ -215,6 +216,7 @@ func (i *Installer) recover(ctx context.Context) error {
 		}
 	}
 	if interrupted {
+		// A crash before this line leaves the journal, and the next command restores all skills again.
 		if err := i.root.Remove(journal); err != nil {
 			return err
 		}
@@ -234,9 +236,11 @@ func (i *Installer) recover(ctx context.Context) error {
 
 // restore makes the served directory of a skill match the lock file.
 func (i *Installer) restore(ctx context.Context, name string) error {
+	// The name becomes a path that is removed, and a damaged journal must not lead elsewhere.
 	if err := checkName(name); err != nil {
 		return err
 	}
+	// The interrupted change may have moved the skill to another tier.
 	for _, tier := range skills.Tiers() {
 		if err := i.root.RemoveAll(servedDir(tier, name)); err != nil {
 			return err

@@ -35,7 +35,7 @@ type sourceKind interface {
 	// the origin, and f.close if it needs to be released.
 	fetch(ctx context.Context, p *Plan, f *fetched, access Access) (skills.Root, error)
 	// unchanged reports whether the source still publishes the installed version. It is false if only a fetch
-	// tells.
+	// can show that.
 	unchanged(ctx context.Context, p *Plan, e *Entry, access Access) bool
 	// single reports whether each skill of the source is fetched by itself.
 	single() bool

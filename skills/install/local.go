@@ -182,13 +182,15 @@ func openArchive(at string) (*os.File, error) {
 }
 
 // copyPinned copies an archive whose digest the user gave into a directory of the plan, and compares the
-// digest of the copy: other processes could write to the archive between a comparison and its extraction.
+// digest of the copy.
 func (p *Plan) copyPinned(f *fetched, from io.Reader, name string) error {
 	to, err := p.i.root.OpenFile(p.dir+"/"+name+"/archive", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
+	// Other processes could write to the archive itself between a comparison and its extraction.
 	sum := digest.SHA256.Digester()
+	// The archive may have grown since openArchive looked at its size.
 	_, err = io.Copy(io.MultiWriter(to, sum.Hash()), io.LimitReader(from, maxDownload))
 	if err = errors.Join(err, to.Close()); err != nil {
 		return err
@@ -196,12 +198,11 @@ func (p *Plan) copyPinned(f *fetched, from io.Reader, name string) error {
 	return f.origin.matchesRef(sum.Digest())
 }
 
-// ownRoot returns the root for the requested part of a directory to which no other process writes: that of
-// git or of an extracted archive.
+// ownRoot returns the root for the requested part of a directory to which no other process writes, such as an
+// extracted archive.
 func (f *fetched) ownRoot(top string) (skills.Root, error) { return f.openRoot(top, false) }
 
-// openRoot returns the root for the requested part of a directory. If hold is set, the part is held open, so
-// that a link that replaces it cannot lead elsewhere: other users may have write access there.
+// openRoot returns the root for the requested part of a directory. If hold is set, the part is held open.
 func (f *fetched) openRoot(top string, hold bool) (skills.Root, error) {
 	handle, err := os.OpenRoot(top)
 	if err != nil {
@@ -217,6 +218,7 @@ func (f *fetched) openRoot(top string, hold bool) (skills.Root, error) {
 	if f.origin.Path == "." || !hold {
 		return root, part.Close()
 	}
+	// Other users may have write access there, and a link in its place must not lead elsewhere.
 	held := f.close
 	f.close = func() error { return errors.Join(part.Close(), held()) }
 	root.FS, root.Name = heldDir{part}, path.Base(f.origin.Path)
@@ -251,6 +253,7 @@ func noDirectory(dir string, files iter.Seq[string]) error {
 // skillFiles yields the paths of the files named SKILL.md in the upper directories of a source.
 func skillFiles(source fs.FS) iter.Seq[string] {
 	return func(yield func(string) bool) {
+		// The paths are only advice in an error, so the search is short.
 		const depth, most = 4, 10_000
 		seen := 0
 		// Unreadable directories have no skills to name.
@@ -338,6 +341,7 @@ func (h heldDir) ReadDir(name string) ([]fs.DirEntry, error) {
 	if len(entries) > most {
 		return nil, fmt.Errorf("%s has more than %d entries", name, most)
 	}
+	// With a limit, ReadDir returns io.EOF for an empty directory.
 	if err == io.EOF {
 		err = nil
 	}

@@ -23,9 +23,9 @@ const maxRefs = 32 << 20
 // locate returns a request whose source, ref and directory are written in full. A source that exists on this
 // machine wins over a short form.
 //
-// What the address leaves open is decided by its server, before anything is fetched: the refs of the
-// repository separate a ref from a directory, and a URL that may be of a repository, of a site with an index
-// or of a page is asked for.
+// If the address leaves something open, its server decides before anything is fetched: the refs of the
+// repository separate a ref from a directory, and a request shows whether a URL is a repository, a site with
+// an index or a page.
 //
 // Errors: *SourceError for an address that is no source, with what it is instead; *FetchError; errors of ctx.
 func (p *Plan) locate(ctx context.Context, req Request) (Request, error) {
@@ -41,7 +41,8 @@ func (p *Plan) locate(ctx context.Context, req Request) (Request, error) {
 	}
 	first, _, _ := strings.Cut(req.Source, "/")
 	if _, err := os.Stat(first); err == nil && a.dir != "" {
-		return req, nil // a path in a directory of this machine, misspelt
+		// The source is a misspelt path in a directory of this machine.
+		return req, nil
 	}
 	given := req
 	req.Source, req.Skills = a.source, slices.Concat(req.Skills, a.skills)
@@ -100,7 +101,7 @@ func (p *Plan) separate(ctx context.Context, a *address, req *Request) error {
 }
 
 // refs returns the names of the branches and tags of a repository, and the name of its default branch, "" if
-// its server does not tell.
+// its server does not show that.
 func (p *Plan) refs(
 	ctx context.Context, source string, access Access,
 ) (names []string, head string, err error) {
@@ -108,7 +109,8 @@ func (p *Plan) refs(
 	if err := p.i.root.Mkdir(dir, 0o700); err != nil {
 		return nil, "", err
 	}
-	defer func() { _ = p.i.root.RemoveAll(dir) }() // Close removes what is left
+	// Close removes the rest if this fails.
+	defer func() { _ = p.i.root.RemoveAll(dir) }()
 	r, err := open(ctx, p.i.cfg.Git, p.i.path(dir), source, access)
 	if err != nil {
 		return nil, "", gitError(source, err)
@@ -122,11 +124,13 @@ func (p *Plan) refs(
 	for line := range strings.Lines(string(out)) {
 		first, ref, _ := strings.Cut(strings.TrimSpace(line), "\t")
 		branch, isLink := strings.CutPrefix(first, "ref: refs/heads/")
+		// The name comes from the server, and --follow makes it an argument of git.
 		if isLink && ref == "HEAD" && checkRef(branch) == nil {
 			head = branch
 		}
 		for _, kind := range []string{"refs/heads/", "refs/tags/"} {
 			if name, ok := strings.CutPrefix(ref, kind); ok {
+				// ls-remote lists an annotated tag a second time, with ^{} for its commit.
 				names = append(names, strings.TrimSuffix(name, "^{}"))
 			}
 		}
@@ -135,15 +139,16 @@ func (p *Plan) refs(
 }
 
 // whatIs asks the server of a URL whether it is a repository, a site with an index of skills or a SKILL.md,
-// and returns the URL of that. If the server does not answer, it returns the URL itself, as that of a
-// repository: git then names the error.
+// and returns the URL of the source. If the server does not answer, it returns the URL itself.
 func (p *Plan) whatIs(ctx context.Context, req Request) (string, error) {
 	at, err := web.Parse(req.Source, req.Insecure)
 	if err != nil {
-		return req.Source, nil // resolve refuses it, with the reason
+		// resolve refuses it, with the reason.
+		return req.Source, nil
 	}
 	client := p.client(at, req.Access)
 	asked := *at
+	// Only a repository answers the first request of a clone with a type of git (gitprotocol-http).
 	asked.Path, asked.RawQuery = strings.TrimRight(at.Path, "/")+"/info/refs", "service=git-upload-pack"
 	got, err := client.Fetch(ctx, &asked, maxRefs, io.Discard)
 	refused, answered := errors.AsType[*web.StatusError](err)
@@ -152,6 +157,7 @@ func (p *Plan) whatIs(ctx context.Context, req Request) (string, error) {
 		return "", ctx.Err()
 	case err == nil && strings.HasPrefix(got.Type, "application/x-git-"):
 		return req.Source, nil
+	// git may have credentials for it, and otherwise names the error.
 	case err != nil && !answered, answered && mayBePrivate(refused.Status):
 		return req.Source, nil
 	}
@@ -161,7 +167,8 @@ func (p *Plan) whatIs(ctx context.Context, req Request) (string, error) {
 			continue
 		}
 		if _, err := discovery.Parse(text.Bytes(), index); err == nil || looksLikeJSON(text.Bytes()) {
-			return index.String(), nil // fetch then names what is wrong with it
+			// fetch names the fault of an index that does not parse.
+			return index.String(), nil
 		}
 	}
 	got, err = client.Fetch(ctx, at, 1<<20, io.Discard)

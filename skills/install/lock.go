@@ -188,7 +188,7 @@ func (l *Lock) like(name string) *Entry {
 	return nil
 }
 
-// clash returns the entry with a name that cannot be used beside another, see clashes, or nil.
+// clash returns the entry that cannot be installed together with a name, see clashes, or nil.
 func (l *Lock) clash(name string) *Entry {
 	for _, e := range l.Skills {
 		if clashes(e.Name, name) {
@@ -381,6 +381,7 @@ func Import(file string) (*Lock, error) {
 		return nil, err
 	}
 	defer root.Close()
+	// Another file may take its place after a look at it, so the opened file must be a regular one.
 	data, err := fsys.ReadFileIn(root, filepath.Base(file), maxLock)
 	if err != nil {
 		return nil, fmt.Errorf("read the lock file: %w", err)
@@ -435,6 +436,7 @@ func (o Origin) check() error {
 // check validates the files and compares them with the digest of the tree.
 func (v *Version) check() error {
 	for i, f := range v.Files {
+		// A path of another system may not be valid here, such as a:b on Windows.
 		_, err := filepath.Localize(f.Path)
 		if err != nil || f.Path == "." || i > 0 && f.Path <= v.Files[i-1].Path {
 			return fmt.Errorf("files: %q is not a path of a file, or out of order", clip(f.Path))

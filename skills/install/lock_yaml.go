@@ -192,6 +192,7 @@ func ParseLock(data []byte) (lock *Lock, err error) {
 		}
 		lock.Skills = append(lock.Skills, entry)
 	}
+	// Both would be one directory, with the files of a skill and other skills in it.
 	for group, row := range groups {
 		if seen[group] {
 			return nil, at(row, fmt.Errorf("%s is the name of a skill and of a group of skills", group))

@@ -107,15 +107,16 @@ const (
 )
 
 // renamed returns the path of the skill that is like the one of an entry and clearly more so than any other,
-// or "": authors who rename a skill change its directory and the name in its SKILL.md together. Skills that
-// are installed from the source too are others.
+// or "": authors who rename a skill change its directory and the name in its SKILL.md together.
 func (p *Plan) renamed(ctx context.Context, f *fetched, e *Entry) (string, error) {
 	was, err := p.i.cfg.Trees.Tree(ctx, e.Tree)
 	if err != nil {
-		return "", ctx.Err() // without the files only this advice is missing
+		// Without the stored files only this advice is missing.
+		return "", ctx.Err()
 	}
 	best, next, at := 0.0, 0.0, ""
 	for _, c := range f.candidates() {
+		// A skill that is installed from the source too is another one.
 		if c.skill == nil || p.i.lock.from(f.origin, c.path) != nil {
 			continue
 		}
@@ -159,7 +160,8 @@ func alike(ctx context.Context, was *store.Tree, now *contents) (float64, error)
 	for _, f := range now.files() {
 		after += f.Size
 		common += sizes[f.Digest]
-		delete(sizes, f.Digest) // a second copy is not common
+		// A second copy of a file is not common to both.
+		delete(sizes, f.Digest)
 	}
 	fresh, err := now.skill.Read(ctx, now.skill.File, skills.MaxSkillFile)
 	if err != nil {
@@ -202,8 +204,8 @@ func (o Origin) whole() Origin {
 	return o
 }
 
-// branchGone returns the default branch of a repository whose branch is gone; nil if it is there, or if its
-// server does not tell: then the error of the fetch has another cause.
+// branchGone returns the default branch of a repository whose branch is gone. It returns nil if the branch
+// exists or the server does not answer: then the error of the fetch has another cause.
 func (p *Plan) branchGone(ctx context.Context, part Origin, access Access) *MovedError {
 	if part.Kind != KindGit || part.Ref == "" || commitID().MatchString(part.Ref) {
 		return nil

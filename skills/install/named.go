@@ -28,8 +28,7 @@ const (
 )
 
 // namer takes the files of its plugin that a skill names, and those that the programs among them name in
-// turn: from text to text, most plugins lead to all of their files. What is named is taken whole or not at
-// all.
+// turn.
 type namer struct {
 	*taker
 	plugin *plugin.Plugin
@@ -108,6 +107,7 @@ func (n *namer) all(ctx context.Context) error {
 	for len(n.queue) > 0 {
 		next := n.queue[0]
 		n.queue = n.queue[1:]
+		// From text to text, most plugins lead to all of their files.
 		if !slices.Contains(programs, path.Ext(next)) {
 			continue
 		}
@@ -168,7 +168,7 @@ const maxMentions = 2_000
 // relative matches a path that leads up.
 var relative = pattern.New(`(?:\.\./)+[A-Za-z0-9_@+][A-Za-z0-9_.@+/-]*`)
 
-// afterName matches what may stand between the name of the variable and a path in its directory.
+// afterName matches the text between the name of the variable and a path in its directory.
 var afterName = pattern.New(`^(?::-[^}\n]{0,200})?[}\])"'%` + "`" + `]{0,4}[/\\]([A-Za-z0-9_.@+/\\-]*)(.?)`)
 
 // quoted matches a text in quotes, such as the arguments of a function that joins paths.
@@ -264,6 +264,7 @@ func (n *namer) take(ctx context.Context, name string, directories bool) error {
 	case info.Mode().IsRegular():
 		_, err = n.file(ctx, real, to)
 	}
+	// A name is taken whole or not at all, so its first files are given back.
 	if n.files < 0 || n.bytes < 0 {
 		for _, file := range n.into.more[before:] {
 			delete(n.into.from, file.Path)
@@ -288,7 +289,7 @@ var programs = append(script.Extensions(), ".cts", ".rb")
 // maxBeside is the maximum number of entries of a directory that are considered for a program in it.
 const maxBeside = 10_000
 
-// beside returns the entries of a directory of the source, sorted, maxBeside at most.
+// beside returns the entries of the directory of a program in the source, sorted, maxBeside at most.
 func (n *namer) beside(dir string) []fs.DirEntry {
 	entries, ok := n.listed[dir]
 	if ok {
@@ -304,12 +305,13 @@ func (n *namer) beside(dir string) []fs.DirEntry {
 	return entries
 }
 
-// loaded takes the files and directories beside a program at a path of the source that it names: by their
+// loaded takes the files and directories next to a program at a path of the source that it names: by their
 // file names, or as the modules that it imports.
 func (n *namer) loaded(ctx context.Context, at string, data []byte) error {
 	dir, ok := n.below(path.Dir(at))
 	if !ok {
-		return nil // the whole plugin is beside it
+		// At the top of the plugin, all of the plugin is next to the program.
+		return nil
 	}
 	entries := n.beside(path.Dir(at))
 	files, modules := map[string]bool{}, map[string]bool{}
@@ -322,6 +324,8 @@ func (n *namer) loaded(ctx context.Context, at string, data []byte) error {
 			modules[strings.TrimSuffix(name, path.Ext(name))] = false
 		}
 	}
+	// One pass finds all names: with a pass for each of them, a hostile plugin held an installation for an
+	// hour.
 	err := errors.Join(findWords(ctx, data, files), findWords(ctx, importLines(data), modules))
 	if err != nil {
 		return err

@@ -146,6 +146,7 @@ func (p *Plan) Apply(ctx context.Context) (err error) {
 		if c.After == nil || !c.After.Enabled || c.lockOnly {
 			continue
 		}
+		// Sync, enable and rollback come here without judge, and the configuration must refuse alike.
 		if _, err := p.i.admit(c.After.Origin); err != nil {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}
@@ -204,6 +205,7 @@ func parallel() int { return max(32, 4*runtime.GOMAXPROCS(0)) }
 // installed, or would never be served, becomes a refusal.
 func (p *Plan) judge(ctx context.Context) error {
 	group, within := errgroup.WithContext(ctx)
+	// The sync takes most of the time, and the disk works while the skills are assessed.
 	group.Go(func() error { return p.batch.Sync(within) })
 	group.Go(func() error {
 		if err := p.check(within); err != nil {
@@ -320,7 +322,8 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 	}
 	entries := map[string]*Entry{}
 	for _, c := range p.Changes {
-		if c.Before != nil { // its name may differ by case
+		// The earlier name may differ by case, and would stay as a second entry.
+		if c.Before != nil {
 			entries[c.Before.Name] = nil
 		}
 		if c.After != nil {
@@ -349,6 +352,7 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 		}
 		err = errors.Join(err, p.i.root.Remove(journal))
 	}()
+	// A power failure must not keep the renames and lose the journal, which undoes them.
 	if err := fsys.SyncDir(p.i.root, workDir); err != nil {
 		return err
 	}
@@ -446,14 +450,15 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 		}
 	}
 	if was != "" && was == is {
-		// A server that reads meanwhile sees either version, and never a missing directory.
+		// A server that reads meanwhile sees either version, and never a missing directory. A file system
+		// that cannot exchange two directories gets the renames below.
 		swap := func() error { return exchange(p.i.path(p.stagedDir(c.Name)), p.i.path(is)) }
 		if swap() == nil {
 			*undo = append(*undo, swap)
 			return nil
 		}
 	}
-	// A disabled skill has no directory here, and that of a damaged one may be missing.
+	// A disabled skill has no directory here, and the directory of a damaged one may be missing.
 	if was != "" {
 		old, err := p.room("old", c.Before.Name)
 		if err != nil {
@@ -515,6 +520,7 @@ func (p *Plan) ready(
 		return nil, nil, err
 	}
 	if len(c.more) > 0 {
+		// The directory lacks the files from elsewhere in the source.
 		own = ""
 	}
 	if err := p.stage(ctx, name, tree, own); err != nil {

@@ -57,7 +57,7 @@ func (t *taker) private(real string, isDir bool) bool {
 var hidesAll = sync.OnceValue(func() bool { return umask()&0o005 == 0o005 })
 
 // isPublished reports whether authors publish the entry with a name in a hidden directory; an empty name
-// stands for the directory, whose entries are judged one by one.
+// means the directory, whose entries are judged one by one.
 func isPublished(dir, below string) bool {
 	if slices.Contains(clientDirs, dir) && (below == "" || slices.Contains(publishedDirs, below)) {
 		return true

@@ -19,8 +19,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Assessment is the verdict on the content of a skill when it arrived. The zero Assessment belongs to content
-// that is clean, or was installed before contents were assessed.
+// Assessment is the verdict on the content of a skill when it arrived. The zero Assessment belongs to clean
+// content, or to content that was installed before contents were assessed.
 type Assessment struct {
 	Verdict policy.Verdict `json:"verdict,omitempty" yaml:"verdict,omitempty"` // empty for clean
 	Why     string         `json:"why,omitempty" yaml:"why,omitempty"`         // the reasons, in one line
@@ -55,6 +55,7 @@ func (e *Entry) Quarantined() bool { return !e.Assessment.clears(e.Tree) }
 func (e *Entry) foreign(here *Entry, trusted bool) *Entry {
 	changed := *e
 	known := Assessment{}
+	// The file could call any content clean, so only a verdict of this machine is kept.
 	if here != nil && here.Tree == e.Tree {
 		known = here.Assessment
 	}
@@ -64,7 +65,8 @@ func (e *Entry) foreign(here *Entry, trusted bool) *Entry {
 	changed.Assessment = known
 	if e.Previous != nil {
 		previous := *e.Previous
-		previous.Assessment = Assessment{} // obtainAll assesses it again
+		// obtainAll assesses it again.
+		previous.Assessment = Assessment{}
 		changed.Previous = &previous
 	}
 	return &changed
@@ -84,6 +86,7 @@ func (i *Installer) Accept(trees map[string]digest.Digest) (*Plan, error) {
 		switch want := trees[e.Name]; {
 		case e.Verdict == policy.Refuse:
 			return nil, &AcceptError{"is refused: " + e.Why}
+		// The content may have changed after the user looked at it.
 		case want != "" && want != e.Tree:
 			return nil, &AcceptError{fmt.Sprintf("has the digest %s, not %s", e.Tree, want)}
 		case e.Accepted == e.Tree:
@@ -147,13 +150,13 @@ func (p *Plan) assess(ctx context.Context) error {
 	return group.Wait()
 }
 
-// same returns an error if the staged files of a skill differ from the stored ones. It needs no further
-// reads, since the assessment read every byte.
+// same returns an error if the staged files of a skill differ from the stored ones.
 func (p *Plan) same(ctx context.Context, c *Change) error {
 	sk := p.New.Skill(c.Name)
 	if sk == nil {
 		return nil
 	}
+	// It reads no file again, since the assessment read every byte.
 	index, err := sk.Index(ctx)
 	if err != nil {
 		return err
@@ -216,7 +219,7 @@ func Weigh(ctx context.Context, sk *skills.Skill, index *skills.Index, signals [
 const maxNaming = 1 << 20
 
 // isNamed reports whether SKILL.md, or another text of the skill that is no sample, contains the name of a
-// file: with its directory if many files have the same name. A text that cannot be read is one that may.
+// file: with its directory if many files have the same name.
 func isNamed(ctx context.Context, sk *skills.Skill, index *skills.Index, file string) bool {
 	name := path.Base(file)
 	stem, _, _ := strings.Cut(strings.ToLower(name), ".")
@@ -231,6 +234,7 @@ func isNamed(ctx context.Context, sk *skills.Skill, index *skills.Index, file st
 	}
 	return slices.ContainsFunc(texts, func(text string) bool {
 		content, err := sk.Read(ctx, text, maxNaming)
+		// A text that cannot be read may contain the name.
 		return err != nil || strings.Contains(string(content.Data), name) || followsAll(content.Data, file)
 	})
 }

@@ -82,6 +82,7 @@ func (ociKind) fetch(
 		return root, failed(err)
 	}
 	f.origin.Digest, f.base, f.notes = found.Digest, path.Base(f.origin.Source), found.Notes
+	// A signature is about the digest of the manifest, so no file is fetched before it is verified.
 	err = f.vouch(ctx, access, func() ([][]byte, error) {
 		return repository.Bundles(ctx, found, signed.BundleType, signed.MaxBundle)
 	})

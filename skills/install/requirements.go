@@ -59,7 +59,8 @@ func (p *Plan) required(ctx context.Context, from *fetched, chosen []candidate) 
 			c, err := p.nameFor(ctx, all[at], "", from, all, chosen)
 			if err != nil {
 				p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: err.Error()})
-				all[at].skill = nil // refuse it only once
+				// Several skills may require it, and one refusal of it is enough.
+				all[at].skill = nil
 				continue
 			}
 			chosen, asking = append(chosen, c), append(asking, c)

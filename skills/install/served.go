@@ -127,6 +127,7 @@ func (mcpKind) fetch(
 // A lock file from another machine must not choose a program to run.
 func (e *Entry) startsProgram(here *Entry) error {
 	origins := []Origin{e.Origin}
+	// A sync fetches the earlier version too, so its origin could start a program as well.
 	if e.Previous != nil {
 		origins = append(origins, e.previousOrigin())
 	}
@@ -165,6 +166,7 @@ func (l *listing) wait(n int) {
 	if l.silence != nil {
 		l.silence.Stop()
 	}
+	// One limit for all requests would end a program that answers each of them slowly.
 	l.waiting += n
 	if l.waiting > 0 {
 		l.silence = time.AfterFunc(l.patience, func() { l.end(ErrSilent) })

@@ -127,6 +127,7 @@ func (f *fetched) candidates() []candidate {
 	for name, reason := range f.failed {
 		all = append(all, candidate{path: name, err: "does not load: " + reason.Error(), failed: true})
 	}
+	// By segments, a skill comes directly before those nested in it; as text, a-b is between a and a/b.
 	slices.SortFunc(all, func(a, b candidate) int {
 		return slices.Compare(strings.Split(a.path, "/"), strings.Split(b.path, "/"))
 	})

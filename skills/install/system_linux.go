@@ -14,13 +14,14 @@ import (
 // killTree makes the end of its context kill a command and all processes that it started. The command is also
 // killed when the thread that started it exits.
 func killTree(cmd *exec.Cmd) {
+	// git starts programs such as ssh, which must end together with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 }
 
-// umask returns the file mode creation mask of the process, 0 if it cannot be read. The system call would
-// change it for all threads.
+// umask returns the file mode creation mask of the process, 0 if it cannot be read.
 func umask() (mask int64) {
+	// The system call cannot read the mask without a change of it for all threads.
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0
@@ -39,11 +40,13 @@ func limitFiles(pid int, most int64) error {
 	var now unix.Rlimit
 	err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &now)
 	if errors.Is(err, unix.ESRCH) {
-		return nil // it has exited already
+		// The process has exited already.
+		return nil
 	}
 	if err != nil {
 		return err
 	}
+	// An ordinary user cannot raise a limit (prlimit(2)).
 	limit := min(uint64(most), now.Cur, now.Max)
 	err = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}, nil)
 	if errors.Is(err, unix.ESRCH) {

@@ -67,6 +67,7 @@ func parseURL(source string, insecure bool) (protocol string, err error) {
 		return "", refuse(hint, "%q is not a URL", clip(source))
 	case strings.HasPrefix(source, "file:///") && at.RawQuery == "" && at.Fragment == "":
 		return "file", nil // a mirror on this machine; git reads file:/x as path /x on the host "file"
+	// ssh would read a host that begins with a hyphen as an option (CVE-2017-1000117).
 	case at.Host == "" || strings.HasPrefix(at.Hostname(), "-") || at.RawQuery != "" || at.Fragment != "":
 		return "", refuse(hint, "%q names no host, or has a query or a fragment", clip(at.Redacted()))
 	}
@@ -76,6 +77,7 @@ func parseURL(source string, insecure bool) (protocol string, err error) {
 	case secret || at.User != nil && at.Scheme != "ssh":
 		return "", refuse("leave them out: git does not prompt for them, and the lock file would store them",
 			"the URL of %s holds credentials", at.Host)
+	// git passes USER@HOST to ssh as one argument, which would be an option too.
 	case strings.HasPrefix(at.User.Username(), "-"):
 		return "", refuse(hint, "%q is not a user", clip(at.User.Username()))
 	case isPlain && !insecure && !web.IsHere(at.Hostname()):

@@ -30,7 +30,7 @@ type Problem struct {
 	Dir  string      `json:"dir,omitempty"` // for ProblemStray: relative to the state directory
 }
 
-// ProblemKind tells how a problem is repaired.
+// ProblemKind is the way to repair a problem.
 type ProblemKind string
 
 // The kinds of problems.
@@ -42,8 +42,8 @@ const (
 
 // Verify compares every byte of the installed skills, in the served directories and in the store, with the
 // lock file. It also finds entries of the served directories that are not in the lock file. Problems are
-// sorted by name and path. If ctx ends, it returns the problems found so far. done is the number of skills
-// that were verified completely.
+// sorted by name and path. If ctx ends, it returns the problems found so far. done is the number of
+// completely verified skills.
 //
 // Errors: errors of ctx; system errors.
 func (i *Installer) Verify(ctx context.Context) (problems []Problem, done int, err error) {
@@ -59,7 +59,8 @@ func (i *Installer) Verify(ctx context.Context) (problems []Problem, done int, e
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				return err // this skill was not verified completely
+				// done includes only skills that were read completely.
+				return err
 			}
 			problems = append(problems, found...)
 			done++
@@ -290,6 +291,7 @@ func Inspect(ctx context.Context, cfg Config, most time.Duration) (found *Inspec
 	defer cancel()
 	i := &Installer{cfg: cfg, root: root, lock: found.Lock}
 	found.Problems, found.Verified, err = i.Verify(within)
+	// A time that ran out is not a failure: Verified shows how many skills were read.
 	if within.Err() != nil && ctx.Err() == nil {
 		err = nil
 	}
@@ -312,7 +314,8 @@ func (i *Installer) Collect(
 			}
 		}
 		if len(trees) == 0 {
-			return nil // calling used is costly
+			// A call of used is costly.
+			return nil
 		}
 		return used(trees)
 	})

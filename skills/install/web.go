@@ -115,6 +115,7 @@ func (urlKind) fetch(
 	if err := f.origin.accept(digest.Digest(got.Digest)); err != nil {
 		return root, err
 	}
+	// Nothing is unpacked before the signature of the archive is verified.
 	err = f.vouch(ctx, access, func() ([][]byte, error) {
 		bundle := *home
 		bundle.Path += signed.End

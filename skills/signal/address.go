@@ -15,8 +15,8 @@ var address = pattern.New("(?i)\\b(https?|ftp)://([^\\s/\"'<>|)\\\\`,;]+)")
 // like that, for readers.
 var bareHost = pattern.New(`(?i)\s["']?(?:0x[0-9a-f]{6,8}|\d{8,10}|\d{1,3}(?:\.\d{1,3}){3})(?:[/:]|["'\s]|$)`)
 
-// pasteHosts are hosts where strangers leave a text, or a tunnel to their machine, under a name that tells
-// nothing about its author. Of vendors' installers none lies there.
+// pasteHosts are hosts where strangers leave a text, or a tunnel to their machine, under a name that does not
+// show its author. Vendors put no installers there.
 var pasteHosts = []string{"pastebin.com", "paste.ee", "glot.io", "rentry.co", "hastebin.com",
 	"dpaste.com", "ix.io",
 	"0x0.st", "transfer.sh", "termbin.com", "webhook.site", "requestbin.com", "pipedream.net", "ngrok.io",
@@ -33,12 +33,15 @@ func openAddress(command []byte) bool {
 	for _, m := range found {
 		scheme, host := strings.ToLower(string(m[1])), strings.ToLower(string(m[2]))
 		if at := strings.LastIndexByte(host, '@'); at >= 0 {
+			// The text before the sign is the name of a user, and may look like the host of a vendor.
 			host = host[at+1:]
 		}
+		// Documentation has addresses such as https://… for the host of the reader.
 		isPlaceholder := strings.Trim(host, ".…") == ""
 		if isPlaceholder || isHere(host) || isSample(host) {
 			continue
 		}
+		// The form xn-- is an international name, whose letters may look like others.
 		if scheme != "https" || isNumeric(host) || strings.HasPrefix(host, "$") ||
 			strings.HasPrefix(host, "xn--") ||
 			isPaste(host) {
@@ -99,6 +102,7 @@ func isPaste(host string) bool {
 }
 
 func withoutPort(host string) string {
+	// Colons within brackets belong to an IPv6 address.
 	if at := strings.LastIndexByte(host, ':'); at > strings.LastIndexByte(host, ']') {
 		return host[:at]
 	}
@@ -106,8 +110,7 @@ func withoutPort(host string) string {
 }
 
 // openText reports whether a line of a program has an open address in it: one over http, a numeric one, or
-// one of pasteHosts. Hosts that are known at run time only are no reason: programs ask their settings for
-// them.
+// one of pasteHosts.
 func openText(line []byte) bool {
 	for rest := line; ; {
 		at := bytes.Index(rest, []byte("://"))
@@ -125,10 +128,12 @@ func openText(line []byte) bool {
 		if end := bytes.IndexAny(host, " /\"'<>|)\\`,;?"); end >= 0 {
 			host = host[:end]
 		}
+		// A quotation mark behind the scheme ends a literal, to which the program appends the host.
 		if len(host) == 0 && !bytes.HasPrefix(rest, []byte(`"`)) && !bytes.HasPrefix(rest, []byte("'")) {
-			continue // a placeholder
+			continue
 		}
 		name := strings.ToLower(string(host[bytes.LastIndexByte(host, '@')+1:]))
+		// Programs ask their settings for a host, so one that is known at run time only is not open here.
 		if !isHere(name) && !isSample(name) && (isPlain || isNumeric(name) || isPaste(name)) {
 			return true
 		}
@@ -153,6 +158,7 @@ func hasNumeric(line []byte) bool {
 			(end == len(line) || bytes.IndexByte([]byte(" \t\r\"':/;)"), line[end]) >= 0)
 		if isBound && dots == 3 {
 			at, err := netip.ParseAddr(string(line[i:end]))
+			// A server listens at 0.0.0.0, which names no other machine.
 			if err == nil && !at.IsLoopback() && !at.IsUnspecified() {
 				return true
 			}

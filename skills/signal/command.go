@@ -40,11 +40,13 @@ func (s *Scanner) searchPipe(text []byte) bool {
 	}
 	line := s.command.line
 	if s.program != none && s.found[Pipe].last == line {
-		return true // searchProgram has counted it
+		// searchProgram has counted it.
+		return true
 	}
 	if m := decodes().FindIndex(text); m != nil {
 		isCode := s.program == code && quoteAt(text, m[0]) == 0 && !isComment(text) && !s.docs
 		isShown := s.program != none && !isCode && s.isShown(text, m[0], m[1])
+		// A shell cannot run a text that its author cuts with an ellipsis.
 		isCut := bytes.HasPrefix(text[m[1]:], []byte("...")) || bytes.HasPrefix(text[m[1]:], []byte("…"))
 		s.countIf(!isShown && !isCut && !s.isExample(text[:m[0]], text), Pipe, line)
 		return true
@@ -57,7 +59,8 @@ func (s *Scanner) searchPipe(text []byte) bool {
 		openAddress(text[m[0]:])
 	switch {
 	case m[0] >= 2 && bytes.HasSuffix(bytes.TrimRight(text[:m[0]], " "), []byte("!`")):
-		s.countPlain(Pipe, line) // some clients run it while they load the skill
+		// Some clients run it while they load the skill.
+		s.countPlain(Pipe, line)
 	case s.program != none && !s.isShown(text, m[0], m[1]),
 		isKey().Match(text[:m[0]]) && !s.fence.open() && !s.isExample(text[:m[0]], text):
 		s.countPlain(Pipe, line)
@@ -89,6 +92,7 @@ func (s *Scanner) searchSplit(line []byte) {
 		return
 	}
 	isNew := func(word string) bool {
+		// A command that the line has in one piece too is not hidden.
 		return bytes.Count(clean, []byte(word)) > bytes.Count(line, []byte(word))
 	}
 	if slices.ContainsFunc(words, isNew) || bytes.Contains(line, []byte("${IFS}")) &&
@@ -119,9 +123,9 @@ func appendUnsplit(clean, line []byte) []byte {
 	return clean
 }
 
-// searchConfig searches a line for an order to change the configuration of an agent. In prose it is what many
-// skills are for; it is plain if it is meant to happen unseen or takes rights, or if a command writes the
-// configuration of all projects of the user.
+// searchConfig searches a line for an order to change the configuration of an agent. It is plain if it is
+// meant to happen unseen or takes rights, or if a command writes the configuration of all projects of the
+// user.
 func (s *Scanner) searchConfig(line []byte, seen group) {
 	const near = 6 // lines
 	if s.configured > 0 && (s.line > s.configured+near || s.program != none) {
@@ -129,6 +133,8 @@ func (s *Scanner) searchConfig(line []byte, seen group) {
 	}
 	if seen&configs != 0 && s.spend(line) {
 		if m := configuration().FindIndex(line); m != nil {
+			// To change the configuration of an agent is the purpose of many skills, so an order alone is a
+			// fact.
 			plain := s.program == none && (isStealthy(line) || s.recent.last(2, isStealthy) ||
 				s.fence.open() && ofUser().Match(line) || replaces().Match(line)) &&
 				!s.isExample(line[:m[0]], line)
@@ -147,8 +153,8 @@ func (s *Scanner) searchConfig(line []byte, seen group) {
 	}
 }
 
-// stealthy matches what turns an order to change a configuration into an attack: that the user is not asked
-// or told, or what takes the question away from later sessions.
+// stealthy matches words that turn an order to change a configuration into an attack: the user is not asked
+// or does not learn of it, or later sessions no longer ask.
 var stealthy = pattern.New(`(?i)\b(?:silently|secretly|quietly)\b|\bwithout (?:asking|telling|informing|` +
 	`notifying|prompting|confirm\w*|` +
 	`mention\w*|the user)|\b(?:do not|don'?t|never|no need to) (?:ask|tell|mention|inform|notify|show|` +

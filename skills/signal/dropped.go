@@ -8,9 +8,9 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// Files that come from an open address and are then started, whatever their names are. A shell tells the name
-// in the command that fetches. In other languages the fetching, the writing and the start are lines apart, in
-// any order of the first two.
+// Files that come from an open address and are then started, whatever their names are. In a shell, the
+// command for the download has the name. In other languages the fetching, the writing and the start are lines
+// apart, in any order of the first two.
 
 // loaders are texts of calls that fetch from an address.
 var loaders = []string{"requests.", "urlopen", "urlretrieve", "http.get(", "http').get(", "https.get(",
@@ -82,6 +82,7 @@ func (s *Scanner) drop(name []byte) {
 			name = variable
 		}
 	}
+	// Standard output and devices keep no file that could be started.
 	if len(name) == 0 || string(name) == "-" || bytes.HasPrefix(name, []byte("/dev/")) {
 		return
 	}
@@ -114,7 +115,8 @@ var writers = []string{"open(", "write", "Write", "WRITE", "retrieve", "Download
 
 // writesFile records the files that a line of a program writes.
 func (s *Scanner) writesFile(line []byte) {
-	const kept = 8 // of the names are for other values
+	// Written names must not use up the room for the values from elsewhere.
+	const kept = 8
 	if len(s.names) >= maxNames-kept || !s.spend(line) {
 		return
 	}
@@ -193,7 +195,7 @@ func (s *Scanner) starts(line, name []byte) bool {
 func hasLetter(text []byte) bool { return slices.ContainsFunc(text, isLetter) }
 
 // joined returns a line of a program as its language reads it, with the literals that it joins in one piece.
-// A command that no piece has is counted: a program has no reason to split it.
+// A command that no piece has is counted.
 func (s *Scanner) joined(line []byte) []byte {
 	if !bytes.ContainsAny(line, `"'`) {
 		return line
@@ -211,6 +213,7 @@ func (s *Scanner) joined(line []byte) []byte {
 		return line
 	}
 	isNew := func(word string) bool { return hasWord(s.whole, []byte(word)) && !hasWord(line, []byte(word)) }
+	// A program has no reason to split such a name over literals.
 	if slices.ContainsFunc(hiddenWords, isNew) {
 		s.countPlain(Pipe, s.line)
 	}

@@ -9,8 +9,7 @@ import (
 // maxHidden is the maximum size of a comment that is searched for an order, in bytes.
 const maxHidden = 4 << 10
 
-// order matches what a text says that gives orders to a model, or commands to a shell. In a comment that no
-// reader of the page sees, it has no harmless use: authors' comments are about the text.
+// order matches a text that gives orders to a model, or commands to a shell.
 var order = pattern.New(`(?is)` +
 	`\b(?:ignore|disregard|forget|override|bypass)\b.{0,60}\b(?:instructions?|rules|prompts?|guidelines|` +
 	`safety)\b` +
@@ -42,6 +41,7 @@ func (s *Scanner) addHidden(line []byte) {
 		}
 		text, rest, closed := bytes.Cut(line, []byte("-->"))
 		room := max(0, maxHidden-len(s.hidden))
+		// The blank keeps the last word of a line apart from the first one of the next.
 		s.hidden = append(append(s.hidden, text[:min(len(text), room)]...), ' ')
 		if !closed {
 			return
@@ -54,6 +54,7 @@ func (s *Scanner) addHidden(line []byte) {
 // endHidden decides about the collected comment.
 func (s *Scanner) endHidden() {
 	s.hiding = false
+	// An order has no harmless use where no reader of the page sees it: authors' comments are about the text.
 	if s.spend(s.hidden) && order().Match(s.hidden) {
 		s.countPlain(Comment, s.hiddenLine)
 	}

@@ -109,8 +109,7 @@ func twinOf(r rune) byte {
 	return 0
 }
 
-// inOwnScript reports whether a letter looks like no Latin one, or stands in a word with others of its
-// alphabet. A word of Latin letters and their twins is written to be taken for another word.
+// inOwnScript reports whether a letter looks like no Latin one, or is in a word with others of its alphabet.
 func (c context) inOwnScript() bool {
 	r, _ := utf8.DecodeRune(c.line[c.start:])
 	if twinOf(r) == 0 {
@@ -120,6 +119,7 @@ func (c context) inOwnScript() bool {
 	if !c.either(func(r rune) bool { return r < utf8.RuneSelf && isLetter(byte(r)) }) {
 		return true
 	}
+	// A word of Latin letters and their twins only is written to be taken for another word.
 	latin := 0
 	own := func(r rune) (end, isOwn bool) {
 		switch {
@@ -156,8 +156,7 @@ func (c context) inOwnScript() bool {
 	return latin < least
 }
 
-// isHarmful reports whether an invisible character of a class can hide something. Glyphs that another
-// encoding left, single marks of direction and a few zero-width characters hide nothing.
+// isHarmful reports whether an invisible character of a class can hide something.
 func (s *Scanner) isHarmful(class int, line []byte, at int) bool {
 	r, size := utf8.DecodeRune(line[at:])
 	rest := line[at+size:]
@@ -165,19 +164,25 @@ func (s *Scanner) isHarmful(class int, line []byte, at int) bool {
 	case lookalike:
 		return !s.namesLetters(line)
 	case bidiControl:
+		// Embeddings, overrides and isolates reorder the text that a reader sees (CVE-2021-42574).
 		return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+	// Another encoding may leave a few of them; many in a row may be a text in a code of their own.
 	case straySelector, zeroWidth:
 		return inRun(line[:at], class)
 	case lineBreak:
+		// A terminal writes the text after a carriage return over the text before it.
 		if r == '\r' {
 			return len(rest) > 0 && rest[0] != '\r' && rest[0] != '\n'
 		}
+		// JavaScript ends a comment here, where an editor may show one line (ECMA-262, LineTerminator).
 		return s.program == code && r >= 0x2028
 	case controlCharacter:
 		switch r {
 		case 0x1b:
+			// Control sequences and commands of a terminal change what it shows (ECMA-48).
 			return len(rest) > 0 && (rest[0] == '[' || rest[0] == ']')
 		case '\b':
+			// Manual pages print bold letters with one backspace; several in a row take text back.
 			return at > 0 && line[at-1] == '\b'
 		}
 		return false
@@ -185,9 +190,9 @@ func (s *Scanner) isHarmful(class int, line []byte, at int) bool {
 	return true
 }
 
-// namesLetters reports whether the current line tells a reader which letters in it are not what they seem. It
-// is decided once, since a line may have thousands of them.
+// namesLetters reports whether the current line shows a reader the letters in it that look like others.
 func (s *Scanner) namesLetters(line []byte) bool {
+	// A line may have thousands of such letters, so it is searched once.
 	if s.lettersLine != s.line {
 		has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
 		s.lettersLine = s.line
@@ -196,8 +201,7 @@ func (s *Scanner) namesLetters(line []byte) bool {
 	return s.letters
 }
 
-// inRun reports whether a text ends in many invisible characters of a class: they may be a text in a code of
-// their own.
+// inRun reports whether a text ends in many invisible characters of a class.
 func inRun(text []byte, class int) bool {
 	most := map[int]int{straySelector: 3, zeroWidth: 7}[class]
 	for range most {
@@ -314,6 +318,7 @@ func (c context) rightToLeft() bool {
 // inFlag reports whether the preceding tag characters spell the region of a flag.
 func (c context) inFlag() bool {
 	text := c.line[:c.start]
+	// The region of a flag is spelled with tag characters after a black flag (UTS #51).
 	for range maxRegion + 1 {
 		r, size := utf8.DecodeLastRune(text)
 		if r == blackFlag {

@@ -14,8 +14,8 @@ type language uint8
 
 const (
 	none  language = iota // not a program
-	shell                 // commands stand in lines
-	code                  // commands stand in strings
+	shell                 // its lines are commands
+	code                  // its strings may be commands
 )
 
 var languages = map[string]language{
@@ -75,7 +75,7 @@ type tainted struct {
 
 const maxNames = 32 // of variables, per file
 
-// sources are texts in a value, by what they tell about it.
+// sources are texts in a value, by the facts that they show about it.
 var sources = []struct {
 	from  taint
 	texts []string
@@ -162,14 +162,13 @@ func isComment(line []byte) bool {
 	return false
 }
 
-// sourceText is a text of sources, and what it tells.
+// sourceText is a text of sources, and the facts that it shows.
 type sourceText struct {
 	text string
 	from taint
 }
 
-// sourceTexts has the texts of sources by their first two bytes: most places in a line begin none of them.
-// The first list is empty.
+// sourceTexts has the texts of sources by their first two bytes. The first list is empty.
 var sourceTexts = sync.OnceValues(func() (*[1 << 16]uint8, [][]sourceText) {
 	index, lists := new([1 << 16]uint8), make([][]sourceText, 1)
 	for _, source := range sources {
@@ -185,10 +184,11 @@ var sourceTexts = sync.OnceValues(func() (*[1 << 16]uint8, [][]sourceText) {
 	return index, lists
 })
 
-// literals returns what the texts in a line tell about it.
+// literals returns the facts that the texts in a line show about it.
 func literals(line []byte) (from taint) {
 	index, lists := sourceTexts()
 	for i := 1; i < len(line); i++ {
+		// One pass finds all texts: most places in a line begin none of them, and two bytes show that.
 		n := index[int(line[i-1])<<8|int(line[i])]
 		if n == 0 {
 			continue
@@ -215,6 +215,7 @@ func (s *Scanner) tainted(line []byte, from taint) (here []tainted) {
 		here = append(here, tainted{from: open})
 	}
 	for _, known := range s.names {
+		// The name of a file follows a directory, so a directory never ends a word.
 		isDir := known.name[len(known.name)-1] == '/'
 		if bytes.Contains(line, []byte(known.name)) && (isDir || hasWord(line, []byte(known.name))) {
 			here = append(here, known)
@@ -320,6 +321,7 @@ func (s *Scanner) searchSinks(line []byte, here []tainted) {
 	}
 	switch {
 	case from&(fetched|piped) != 0 && s.isRunOf(line, here):
+		// joined may have counted the line already.
 		if s.found[Pipe].last != s.line {
 			s.countPlain(Pipe, s.line)
 		}
@@ -344,6 +346,7 @@ func (s *Scanner) writesSettings(line []byte) bool {
 // isPrinted reports whether a line prints its text.
 func (s *Scanner) isPrinted(line []byte) bool {
 	text := bytes.TrimLeft(line, " \t")
+	// A text that is printed into a pipe or a file has other readers than the user.
 	return prints().Match(text) && !bytes.ContainsAny(text, "|>")
 }
 
@@ -491,6 +494,7 @@ func (s *Scanner) isShown(text []byte, from, to int) bool {
 			start = bytes.TrimLeft(text[at+1:from], " \t")
 		}
 		_, value := assignment(text[:from])
+		// bash -c and ssh run the string that follows.
 		isSentence := speaks().Match(start) && !bytes.Contains(start, []byte(" -c")) &&
 			!bytes.HasPrefix(start, []byte("ssh "))
 		return isInside && (isSentence || prints().Match(start) || len(bytes.Fields(bytes.Trim(value,

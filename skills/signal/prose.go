@@ -51,8 +51,7 @@ func isHeading(line []byte) bool {
 	return len(line) > 1 && line[0] == '#' && (line[1] == '#' || line[1] == ' ')
 }
 
-// lesson matches words of a text that teaches about attacks. Only near such words, and only in code, lists,
-// tables and quotes, a text is taken for an example: words like "never" are near every order.
+// lesson matches words of a text that teaches about attacks.
 var lesson = pattern.New(`(?i)\b(?:attack(?:s|er|ers|ing)?|malicious\w*|vulnerab\w+|exploit\w*|payloads?|` +
 	`insecure\w*|` +
 	`suspicious\w*|red flags?|anti-?patterns?|threats?|(?:prompt|command|code|shell) injections?|` +
@@ -105,9 +104,11 @@ func isQuoted(before, after []byte) bool {
 }
 
 // isExample reports whether the text of a line after before is one that is only spoken of: it is
-// refused, or stands in an example of an attack.
+// refused, or is a part of an example of an attack.
 func (s *Scanner) isExample(before, line []byte) bool {
 	const near = 4 // lines
+	// Words such as "never" are near every order, so only code, lists, tables and quotes near these are
+	// examples.
 	isLesson := func(text []byte) bool { return s.spend(text) && lesson().Match(text) }
 	return isRefused(before) || isLesson(before) || inCode(before) && isLesson(line) ||
 		s.isSetOff(before) && (isLesson(s.recent.heading) || s.recent.last(near, isLesson))

@@ -114,6 +114,7 @@ func (s *Scanner) Begin(file string, limit int) {
 		markdown: markdown,
 		pairs:    pairs(),
 		left:     min(limit, MaxFile),
+		// The files of a skill share a limit: a hostile skill of 32 files took 28 s of a processor.
 		closer:   min(maxCloser, maxCloserAll-s.spent),
 		spent:    s.spent,
 		line:     1,
@@ -132,6 +133,7 @@ func (s *Scanner) Begin(file string, limit int) {
 		hidden:   s.hidden[:0],
 	}
 	s.recent.reset()
+	// Python executes lines of a .pth file at each start (module site).
 	if slices.Contains(runUnasked, base) || strings.HasSuffix(base, ".pth") {
 		s.countPlain(Unasked, s.line)
 	}
@@ -168,6 +170,7 @@ func (s *Scanner) Add(piece []byte) {
 // searchPart searches the known part of a line that is too long, up to its last complete character.
 func (s *Scanner) searchPart(tail []byte) {
 	s.rest = append(s.rest, tail...)
+	// The next piece has the rest of the last character, which would be taken for an invalid one.
 	cut := len(s.rest)
 	for back := 1; back < utf8.UTFMax; back++ {
 		if at := cut - back; utf8.RuneStart(s.rest[at]) {
@@ -178,7 +181,8 @@ func (s *Scanner) searchPart(tail []byte) {
 		}
 	}
 	if s.rest[cut-1] == '\r' {
-		cut-- // may be part of the line ending
+		// It may be a part of the ending of the line.
+		cut--
 	}
 	s.search(s.rest[:cut])
 	s.rest = append(s.rest[:0], s.rest[cut:]...)
@@ -223,6 +227,7 @@ func (s *Scanner) search(line []byte) {
 		s.searchAgentFile(line)
 	}
 	if s.program != none {
+		// searchPipe skips a line that was counted here, so this comes before searchCommand.
 		s.searchProgram(line)
 	} else if len(s.names) > 0 {
 		s.startsDropped(line, s.line)
@@ -244,9 +249,11 @@ func (s *Scanner) search(line []byte) {
 
 // searchPhrase searches a line, alone and joined with the end of the previous one, for a phrase.
 func (s *Scanner) searchPhrase(line []byte) {
+	// A phrase may go on in the next line, after the mark of a quotation, an item or a comment.
 	text := bytes.TrimRight(bytes.TrimLeft(line, " \t>#*/-"), " \t\r")
 	if found := s.anchors|s.beforeAnchors != 0 && s.hasPhrase(text); found {
-		text, s.anchors = nil, 0 // no other phrase begins in a match
+		// No other phrase begins in a match.
+		text, s.anchors = nil, 0
 	}
 	s.before = append(s.before[:0], text[len(text)-min(len(text), maxBefore):]...)
 	s.beforeLine, s.beforeAnchors = s.line, s.anchors
@@ -275,6 +282,8 @@ func (s *Scanner) hasPhrase(text []byte) bool {
 	}
 	found, plain, line, plainLine := false, false, s.line, 0
 	for i := range injections {
+		// To match an expression costs a thousand times as much as a search for words, and few lines have
+		// them.
 		if !folded && masks[i]&near == 0 || !injections[i].possible(s.lower) {
 			continue
 		}
@@ -453,6 +462,7 @@ func (s *Scanner) endCommand() {
 		} else if m := savedAs(s.command.text); m != nil {
 			name, to := s.command.text[m[2]:m[3]], m[3]
 			name = name[max(bytes.LastIndexByte(name, '/'), bytes.LastIndexByte(name, '\\'))+1:]
+			// /dev/null keeps no file that could be started.
 			if len(name) > 1 && string(name) != "null" {
 				s.saved, s.savedLine = append(s.saved[:0], name...), s.line
 				s.open = openAddress(s.command.text)
@@ -467,6 +477,7 @@ func (s *Scanner) endCommand() {
 func (s *Scanner) End() []Signal {
 	if len(s.rest) > 0 {
 		s.search(s.rest)
+		// At the limit of the search, the line feed of a line ending may follow.
 		if s.left > 0 && s.rest[len(s.rest)-1] == '\r' {
 			s.invisible[lineBreak]++
 			s.count(Invisible)

@@ -91,6 +91,7 @@ func targets(line []byte) (names [][]byte) {
 	const most = 4 // calls in a line
 	for _, m := range writesFirst().FindAllIndex(line, most) {
 		name := argument(line[m[1]:])
+		// A call of open without a mode reads.
 		isOpening := bytes.EqualFold(line[max(m[0], m[1]-len("open(")):m[1]], []byte("open("))
 		if !isOpening || writeMode().Match(line[m[1]+len(name):]) {
 			names = append(names, name)

@@ -18,7 +18,8 @@ import (
 func (o *Doctor) checkClients(ctx context.Context) (checks []Check) {
 	cwd, err := os.Getwd()
 	if err != nil {
-		return nil // then directories below it are not served either
+		// Without a working directory, no directory below it is served.
+		return nil
 	}
 	for _, client := range clients.All() {
 		var own []string
@@ -39,7 +40,8 @@ func (o *Doctor) checkClients(ctx context.Context) (checks []Check) {
 			served.NoDefaults = served.NoDefaults || slices.Contains(started[name], "--no-default-roots")
 			roots, err := served.Given(o.Process)
 			if err != nil {
-				continue // the check of the roots reports it
+				// The check of the roots reports it.
+				continue
 			}
 			roots = slices.DeleteFunc(roots, func(root skills.Root) bool {
 				return !slices.Contains(own, config.Resolved(root.Dir))

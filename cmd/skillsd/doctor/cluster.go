@@ -71,7 +71,8 @@ func checkStream(area string, s *cluster.StreamStatus) Check {
 		}
 	}
 	if s.Replicas == 1 {
-		current = 1 // a single server has no list
+		// A single server has no list.
+		current = 1
 	}
 	fact := fmt.Sprintf("stream %s: %d of %s current, %s, %s", s.Name, current,
 		report.Plural(s.Replicas, "replica"), report.Plural(int(s.Messages), "message"), config.Size(s.Bytes))

@@ -33,12 +33,14 @@ const maxInstalledProblems = 10
 func (o *Doctor) checkInstalled(ctx context.Context) []Check {
 	state, err := o.Process.StateDir()
 	if err != nil {
-		return nil // the check of the directories reports it
+		// The check of the directories reports it.
+		return nil
 	}
 	lock, err := install.ReadLock(install.LockFile(state))
 	if err != nil {
 		return notVerified(state, err)
 	}
+	// The served directories may have files that were never installed, even if the lock file has no entry.
 	if len(lock.Skills) == 0 && len(o.Process.InstalledRoots()) == 0 {
 		return []Check{ofInstalled(OK, "no skill is installed", "")}
 	}
@@ -158,12 +160,13 @@ func (o *Doctor) untrusted(lock *install.Lock) (checks []Check) {
 }
 
 // installed returns the state directory and the lock file of the installed skills. The lock file is empty if
-// it cannot be read: the check of the installed skills reports that.
+// it cannot be read.
 func (o *Doctor) installed() (state string, lock *install.Lock) {
 	state, err := o.Process.StateDir()
 	if err != nil {
 		return state, &install.Lock{}
 	}
+	// The check of the installed skills reports an error of this file.
 	lock, err = install.ReadLock(install.LockFile(state))
 	if err != nil {
 		return state, &install.Lock{}
@@ -176,7 +179,8 @@ func (o *Doctor) checkVerifier() []Check {
 	trust, err := o.Process.Trust()
 	identity := func(s policy.TrustedSigner) bool { return signed.Signer(s.Signer).IsIdentity() }
 	if err != nil || !slices.ContainsFunc(trust.Signers, identity) {
-		return nil // the check of the installed skills reports the error
+		// The check of the installed skills reports the error.
+		return nil
 	}
 	program, err := o.Process.VerifierProgram()
 	if err != nil {

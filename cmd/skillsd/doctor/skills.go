@@ -165,7 +165,8 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 // checkAllowed reports for each entry of the allowlist whether its script can run.
 func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, verdicts *serve.Judge) []Check {
 	looker := &environments.Looker{Process: o.Process, Sandbox: o.Serve.Sandbox}
-	unmade, _ := o.unmade(ctx) // the checks of environments report the error
+	// The checks of the environments report the error.
+	unmade, _ := o.unmade(ctx)
 	state, lock := o.installed()
 	var checks []Check
 	for _, entry := range verdicts.Allow.Entries() {
@@ -312,7 +313,8 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	path, _ := o.Process.Env("PATH")
 	uids, err := o.Serve.UIDs()
 	if err != nil {
-		uids = native.DefaultUIDs() // the checks of serve report it
+		// The checks of serve report it.
+		uids = native.DefaultUIDs()
 	}
 	opts := &detect.Options{Path: path, Writable: o.Process.Writable(),
 		Native: &native.Options{UIDs: uids}}
@@ -325,7 +327,8 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 		hint := "follow the hint of one of the backends; no script runs without one"
 		unavailable, ok := errors.AsType[*sandbox.UnavailableError](err)
 		warned := func(c Check) bool { return c.Verdict == Warn }
-		if ok && !slices.ContainsFunc(checks, warned) { // no backend above has a hint for this
+		// Without a warning, no backend above has a hint for this.
+		if ok && !slices.ContainsFunc(checks, warned) {
 			hint = unavailable.Remedy
 		}
 		checks = append(checks, fail("sandbox", "scripts cannot run: "+err.Error(), hint))
@@ -384,9 +387,9 @@ func (o *Doctor) interpreterChecks(name string, found *sandbox.Interpreter, err 
 	return checks
 }
 
-// coreChecks warns of a host that sends the memory of crashed processes to a socket, which the limit of core
-// files does not prevent.
+// coreChecks warns of a host that sends the memory of crashed processes to a socket.
 func coreChecks(pattern string) []Check {
+	// The limit of core files does not apply to a socket.
 	if !strings.HasPrefix(pattern, "@") {
 		return nil
 	}

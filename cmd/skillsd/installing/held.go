@@ -37,15 +37,16 @@ func (h *HeldUpdate) Hint(name string) string {
 	return "look at it: skillsd update " + report.ShellLine(name)
 }
 
-// ReadHeld returns the updates that wait, by the names of the skills. A missing or damaged file has none: the
-// next update writes it again.
+// ReadHeld returns the updates that wait, by the names of the skills; none for a missing or damaged file.
 func ReadHeld(state string, lock *install.Lock) map[string]*HeldUpdate {
 	held := map[string]*HeldUpdate{}
 	text, err := fsys.ReadFile(filepath.Join(state, heldFile), 1<<20, func(fs.FileInfo) error { return nil })
+	// The next update writes a missing or damaged file again.
 	if err != nil || json.Unmarshal(text, &held) != nil {
 		return map[string]*HeldUpdate{}
 	}
 	for name, h := range held {
+		// The skill may be removed, disabled or updated since the file was written.
 		if e := lock.Find(name); e == nil || h == nil || !e.Served() || e.Tree == h.Tree {
 			delete(held, name)
 		}

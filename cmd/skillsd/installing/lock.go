@@ -16,9 +16,7 @@ import (
 )
 
 // CheckTiers rejects a lock file that would raise the trust in skills above the trust on this machine. Trust
-// depends on the content and its source: a name proves nothing, and a file may claim any source for stored
-// content, and any commit for a source. Signed skills get the tier in the configuration, because
-// synchronizing verifies the signature.
+// depends on the content and its source.
 func CheckTiers(p *config.Process, file string, here, there *install.Lock) error {
 	admit, err := p.Admit()
 	if err != nil {
@@ -26,8 +24,10 @@ func CheckTiers(p *config.Process, file string, here, there *install.Lock) error
 	}
 	for _, e := range there.Skills {
 		known := here.Find(e.Name)
-		// A smaller tier is more trusted.
+		// A name proves nothing, and a file may claim any source for stored content, and any commit for a
+		// source. A smaller tier is more trusted.
 		trusted := known != nil && known.Tier <= e.Tier && known.Tree == e.Tree && known.Origin.Same(e.Origin)
+		// A sync verifies the signature, so the tier of its signer in the configuration applies.
 		if tier, err := admit(e.Origin); err == nil && e.Origin.Signer != "" && tier <= e.Tier {
 			trusted = true
 		}
@@ -51,6 +51,7 @@ func Publish(
 	// Every server of the cluster would serve what is published here, so changed files must not get there.
 	problems, _, err := i.Verify(ctx)
 	lock = i.Lock().Filter(func(e *install.Entry) bool {
+		// A lock file with a program keeps all other skills from being installed elsewhere.
 		return e.Served() && !e.FromProgram()
 	})
 	switch {

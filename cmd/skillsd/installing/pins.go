@@ -33,7 +33,8 @@ func PinNotes(c *config.Configuration, plan *install.Plan, dry bool) (lines []st
 		}
 		was, is := filesOf(plan.Changes[at].Before, dir), filesOf(plan.Changes[at].After, dir)
 		if nested && !hasSkill(was) && !hasSkill(is) {
-			continue // it is served from another root
+			// The nested skill is served from another root.
+			continue
 		}
 		name, note := serve.ScriptName(entry), holds
 		file := slices.IndexFunc(is, func(f store.File) bool { return f.Path == entry.Path })

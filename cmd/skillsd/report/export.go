@@ -66,14 +66,14 @@ func indented(v any) ([]byte, error) {
 	return QuietJSON(text.Bytes()), err
 }
 
-// QuietJSON escapes the characters in JSON that move a cursor or change the direction of text. They can occur
-// in strings only, and JSON itself requires the escape only below a space.
+// QuietJSON escapes the characters in JSON that move a cursor or change the direction of text.
 func QuietJSON(text []byte) []byte {
 	if !bytes.ContainsFunc(text, func(r rune) bool { return r >= 0x7f }) {
 		return text
 	}
 	var out bytes.Buffer
 	out.Grow(len(text))
+	// They occur in strings only, where JSON permits any escape but requires it only below a space.
 	for _, r := range string(text) {
 		if r < 0x7f || !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
 			out.WriteRune(r)

@@ -108,7 +108,8 @@ func sarifURI(path string) string {
 		return (&url.URL{Path: path}).String()
 	}
 	if !strings.HasPrefix(path, "/") {
-		path = "/" + path // a drive of Windows
+		// A drive of Windows begins the path.
+		path = "/" + path
 	}
 	return (&url.URL{Scheme: "file", Path: path}).String()
 }

@@ -194,14 +194,14 @@ func Children(ctx context.Context, records provenance.Reader, id string) (ids []
 	return ids, err
 }
 
-// EventsFrom yields the events from the first one at or after a time. Times may be set back, so they do not
-// order events.
+// EventsFrom yields the events from the first one at or after a time.
 func EventsFrom(
 	events iter.Seq2[*provenance.Event, error], from time.Time,
 ) iter.Seq2[*provenance.Event, error] {
 	return func(yield func(*provenance.Event, error) bool) {
 		begun := false
 		for e, err := range events {
+			// The clock may be set back, so a later event may have an earlier time.
 			begun = begun || err != nil || !e.Time.Before(from)
 			if begun && !yield(e, err) {
 				return
@@ -230,7 +230,8 @@ func WriteTimeline(
 			case err != nil || info == nil || e.Parent == "":
 			case info.Child:
 				fmt.Fprintf(w, "child of %s\n", OneLine(e.Parent))
-			case info.Profile == "": // in earlier versions, a session with a profile may be either
+			// In earlier versions, a session with a profile may be a child or a continuation.
+			case info.Profile == "":
 				fmt.Fprintf(w, "continues %s\n", OneLine(e.Parent))
 			}
 			for _, child := range children {
@@ -243,7 +244,8 @@ func WriteTimeline(
 		}
 		step := story.StepOf(e)
 		if step.Action == story.Snapshot {
-			continue // for programs; --json has it
+			// A snapshot is for programs; --json has it.
+			continue
 		}
 		lines := append([]string{eventLine(step, columns)}, eventDetails(step, columns)...)
 		if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil {

@@ -188,11 +188,13 @@ func NewSkillRow(
 	for _, file := range index.Files {
 		r := index.Resource(file.Path)
 		if r == nil {
-			continue // the skill file
+			// The skill file is not a resource.
+			continue
 		}
 		info := r.Program()
 		if r.Script == nil && snapshot.Nested(sk, r.Path) != nil {
-			continue // the nested skill lists it
+			// The nested skill lists the file.
+			continue
 		}
 		if r.Script == nil && (info == nil || info.Runtime == "") {
 			if sh.IsProgram(r.Path, file.Executable) {
@@ -360,7 +362,8 @@ func WithBroken(rows []SkillRow, snapshot *skills.Snapshot) []SkillRow {
 func (r *SkillRow) mark(paint Paint) string {
 	switch skills.State(r.State) {
 	case skills.StateEnabled:
-		if r.NeedsLook { // it is served all the same
+		// The skill is served all the same.
+		if r.NeedsLook {
 			return paint.Warn("!")
 		}
 		return paint.Good("✓")
@@ -388,7 +391,8 @@ func (r *SkillRow) facts() []string {
 		files = fmt.Sprint(len(r.Resources) + 1)
 	}
 	if r.Skill == nil && r.State != StateBroken {
-		return []string{r.Tier, "-", files, "-"} // the row is from the lock file, which has neither
+		// The row is from the lock file, which has neither a form nor allowed scripts.
+		return []string{r.Tier, "-", files, "-"}
 	}
 	allowed, all := 0, len(r.Scripts)
 	for _, script := range r.Scripts {
@@ -397,7 +401,8 @@ func (r *SkillRow) facts() []string {
 		}
 	}
 	for _, code := range r.Code {
-		if code.Allowed { // most code outside of scripts/ are modules, which no user runs
+		// Most code outside of scripts/ is in modules, which no user runs.
+		if code.Allowed {
 			allowed++
 			all++
 		}

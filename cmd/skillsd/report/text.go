@@ -21,16 +21,17 @@ import (
 )
 
 // Printable makes foreign text unable to move the cursor, forge a line or change the direction of text:
-// control characters become spaces, and invisible ones a replacement character. It keeps the two joiners,
-// which some writing systems need.
+// control characters become spaces, and invisible ones a replacement character. It keeps the two joiners.
 func Printable(s string) string { return strings.Map(printable, s) }
 
 func printable(r rune) rune {
 	switch {
 	case r < ' ' || (r >= 0x7f && r < 0xa0) || r == '\u2028' || r == '\u2029':
 		return ' '
-	case r < 0x7f: // most text; table lookups are slower
+	// Nearly all text is ASCII, and a search in tables is slower.
+	case r < 0x7f:
 		return r
+	// Some writing systems need the joiners.
 	case r == '\u200c' || r == '\u200d':
 		return r
 	case unicode.Is(unicode.Cf, r):
@@ -95,7 +96,8 @@ func Cells(s string) int {
 }
 
 func runeCells(r rune) int {
-	if r < 0x7f { // as in printable
+	// Nearly all text is ASCII, and the tables of widths took an eighth of the time of a list.
+	if r < 0x7f {
 		return 1
 	}
 	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
@@ -287,12 +289,13 @@ func (l *StatusLine) set(text string) {
 	}
 }
 
-// Count replaces the line with the progress, at most five times a second, so that it can be read. With total
-// 0 the line has only the text; with a negative, unknown total only the number done.
+// Count replaces the line with the progress, at most five times a second. With total 0 the line has only the
+// text; with a negative, unknown total only the number done.
 func (l *StatusLine) Count(text string, done, total int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if total != 0 {
+		// A line that changes more often cannot be read.
 		if time.Since(l.counted) < 200*time.Millisecond {
 			return
 		}

@@ -112,7 +112,8 @@ func (r *Update) Print(out, stderr io.Writer) {
 		fmt.Fprintf(out, "%s: is from now on from %s\n", r.Name, Printable(r.Moved))
 		return
 	case "held":
-		out = stderr // the update was not made
+		// The update was not made.
+		out = stderr
 	}
 	shown := func(v *Version) string {
 		if v.Commit != "" {
@@ -142,9 +143,11 @@ func (r *Update) Print(out, stderr io.Writer) {
 			kind = " (script)"
 		}
 		fmt.Fprintf(out, "  %s: %s%s\n", f.Change, Printable(f.Path), kind)
-		const head = 3 // lines of a diff that repeat the file names
+		// The first lines of a diff repeat the names of the files.
+		const head = 3
 		lines := strings.Split(strings.TrimRight(f.Diff, "\n"), "\n")
 		for _, line := range lines[min(head, len(lines)):] {
+			// A user decides by these lines, and a terminal could hide a part of foreign text.
 			fmt.Fprintf(out, "    %s\n", Visible(line))
 		}
 	}
