@@ -17,7 +17,7 @@ type address struct {
 	dir    string   // a directory in the repository, without a ref
 	file   bool     // rest names a file, not a directory
 	skills []string // names of skills
-	short  bool     // source is not in the address as it is written
+	short  bool     // the address does not contain source literally
 	repo   bool     // source is a repository: its web server need not be asked
 }
 
@@ -117,7 +117,7 @@ func (a *address) named(at *url.URL) {
 //	Bitbucket  /OWNER/REPO/src/REF/DIR
 //	raw files  https://raw.githubusercontent.com/OWNER/REPO/REF/FILE
 //
-// The URL of anything else stays as it is, without its query only on the hosts of forges.
+// The URL of anything else is not changed; on the hosts of forges it loses its query.
 func (a *address) page(at *url.URL) {
 	segments := strings.Split(strings.Trim(at.Path, "/"), "/")
 	if strings.HasSuffix(at.Path, ".git") {

@@ -13,8 +13,7 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// rank orders the places of a source at which copies of a skill lie: the first that has one is what its
-// authors show.
+// rank orders the places of a source at which copies of a skill lie. Authors show the copy at the first one.
 func rank(at string) int {
 	segments := strings.Split(at, "/")
 	isCopy := slices.ContainsFunc(segments[:len(segments)-1], func(s string) bool {
@@ -134,7 +133,7 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 	}
 	var left []copyOf
 	for _, key := range order {
-		// A skill outside of the plugins that has the name of one in a plugin is a version of it.
+		// A skill outside of the plugins with the name of one in a plugin is a version of it.
 		if group := byName[key]; group[0].plugin == nil && inPlugins[key] != nil {
 			copies, err := from.copiesOf(ctx, inPlugins[key], group)
 			if err != nil {

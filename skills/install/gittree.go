@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// gitTree is all files of a commit, of which a part is checked out. Others are checked out when they are
-// needed: most commands that name a part of a large repository need none of them.
+// gitTree is all files of a commit. The requested part of it is checked out first, and other files when they
+// are needed: most commands that name a part of a large repository need none of them.
 type gitTree struct {
 	heldDir
 	ctx context.Context // of the command: fs.FS has none

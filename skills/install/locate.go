@@ -27,7 +27,8 @@ const maxRefs = 32 << 20
 // repository separate a ref from a directory, and a request shows whether a URL is a repository, a site with
 // an index or a page.
 //
-// Errors: *SourceError for an address that is no source, with what it is instead; *FetchError; errors of ctx.
+// Errors: *SourceError for an address of something else than a source, which it names; *FetchError; errors
+// of ctx.
 func (p *Plan) locate(ctx context.Context, req Request) (Request, error) {
 	if _, err := os.Stat(req.Source); err == nil || isArchive(req.Source) {
 		return req, nil

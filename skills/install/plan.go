@@ -546,7 +546,7 @@ func (p *Plan) store(ctx context.Context, from *fetched, c *contents) (*store.Tr
 	return c.stage(ctx, from, p.batch)
 }
 
-// stage stages a stored tree under a name. It moves the directory own there if that has exactly these files.
+// stage stages a stored tree under a name. It moves the directory own there if own has exactly these files.
 func (p *Plan) stage(ctx context.Context, name string, tree *store.Tree, own string) error {
 	if err := p.i.before("stage " + name); err != nil {
 		return err

@@ -40,7 +40,7 @@ func (f *PluginFacts) check() error {
 	return nil
 }
 
-// equal reports whether two facts are the same; nil is no plugin.
+// equal reports whether two facts are the same; nil means none.
 func (f *PluginFacts) equal(other *PluginFacts) bool {
 	return f == other || f != nil && other != nil && *f == *other
 }

@@ -218,7 +218,7 @@ func Weigh(ctx context.Context, sk *skills.Skill, index *skills.Index, signals [
 // maxNaming is the maximum size of a text that is searched for the name of a file, in bytes.
 const maxNaming = 1 << 20
 
-// isNamed reports whether SKILL.md, or another text of the skill that is no sample, contains the name of a
+// isNamed reports whether SKILL.md, or another text of the skill that is not a sample, contains the name of a
 // file: with its directory if many files have the same name.
 func isNamed(ctx context.Context, sk *skills.Skill, index *skills.Index, file string) bool {
 	name := path.Base(file)

@@ -63,7 +63,7 @@ func (f *fetched) vouch(ctx context.Context, access Access, bundles func() ([][]
 	return nil
 }
 
-// unverifiedError reports signatures of which none verifies. The source is then treated as unsigned.
+// unverifiedError reports signatures that do not verify. The source is then treated as unsigned.
 type unverifiedError struct{ reasons []string }
 
 func (e *unverifiedError) Error() string {

@@ -48,7 +48,7 @@ type invisible struct {
 }
 
 // invisibles are the invisible characters, in order of comparison; the first range that contains a character
-// decides. A character is no signal where the text around it needs it.
+// decides. A character is not a signal where the text around it needs it.
 var invisibles = []invisible{
 	{'\r', '\r', lineBreak, nil},
 	{'\t', '\t', controlCharacter, always},

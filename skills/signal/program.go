@@ -515,7 +515,7 @@ func (s *Scanner) isShown(text []byte, from, to int) bool {
 // separate matches the end of a literal and the beginning of the next one in a list.
 var separate = pattern.New(`["']\s*,\s*[rb]?["']`)
 
-// speaks matches the beginning of a string that says what to do.
+// speaks matches the beginning of a string that advises a reader.
 var speaks = pattern.New(`(?i)["'][^"'$;|&]*\b(?:install|run|try|hint|usage|use|with|via|see)\b[^"';|&]*$`)
 
 // calls matches a call that starts a program.

@@ -134,7 +134,7 @@ func quoteAt(text []byte, at int) byte {
 		case c == '\\':
 			i++
 		case open == 0 && (c == '"' || c == '\'' || c == '`'):
-			// An apostrophe within a word is no quotation mark.
+			// An apostrophe within a word does not quote.
 			if c != '\'' || i == 0 || !isLetter(text[i-1]) {
 				open = c
 			}
@@ -149,7 +149,7 @@ func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 func isWord(c byte) bool { return isLetter(c) || c == '_' || '0' <= c && c <= '9' }
 
-// hasWord reports whether a text contains a name that is no part of a longer one.
+// hasWord reports whether a text contains a name that is not a part of a longer one.
 func hasWord(text, name []byte) bool {
 	for from := 0; ; {
 		i := bytes.Index(text[from:], name)

@@ -49,7 +49,7 @@ type Signal struct {
 	Kind   Kind
 	Line   int    // the first line with it, from 1
 	Detail string // one line, without text from the file
-	Minor  bool   // a fact worth knowing, which alone is no reason to withhold the skill
+	Minor  bool   // a fact worth knowing, which alone does not withhold the skill
 }
 
 // Scanner searches text that arrives in pieces, line by line. The result does not depend on the boundaries of
@@ -104,7 +104,7 @@ type Scanner struct {
 // worth knowing.
 type finding struct{ count, line, last, plain, plainLine int }
 
-// Begin discards the findings and prepares for a file, of which at most limit bytes are searched.
+// Begin discards the findings and prepares for a file. At most limit bytes of it are searched.
 func (s *Scanner) Begin(file string, limit int) {
 	name := strings.ToLower(file)
 	markdown := strings.HasSuffix(name, ".md") || strings.HasSuffix(name, ".markdown") ||

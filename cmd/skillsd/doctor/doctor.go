@@ -97,7 +97,7 @@ func (o *Doctor) Broken(ctx context.Context, err error) ([]Check, error) {
 //
 // Errors: *exit.Error for a flag that cannot be read; the error of ctx.
 func (o *Doctor) Checks(ctx context.Context) ([]Check, error) {
-	// If the options are invalid, the roots are known but there is no plan of a server.
+	// If the options are invalid, the roots are known, but a server cannot be planned.
 	serving, wrong := o.Serve, o.Serve.Configure(o.Flags)
 	if wrong != nil {
 		serving = nil

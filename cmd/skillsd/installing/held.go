@@ -17,7 +17,7 @@ import (
 )
 
 // heldFile is the file of the state directory with the updates that wait for the user. It is not in the lock
-// file, which says what is installed and is copied to other machines.
+// file, which lists the installed skills and is copied to other machines.
 const heldFile = "held-updates.json"
 
 // HeldUpdate is a version of an installed skill that is not served before the user has accepted it.

@@ -391,7 +391,7 @@ func (r *SkillRow) facts() []string {
 		files = fmt.Sprint(len(r.Resources) + 1)
 	}
 	if r.Skill == nil && r.State != StateBroken {
-		// The row is from the lock file, which has neither a form nor allowed scripts.
+		// The row is from the lock file, without a form and allowed scripts.
 		return []string{r.Tier, "-", files, "-"}
 	}
 	allowed, all := 0, len(r.Scripts)

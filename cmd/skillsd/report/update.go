@@ -63,7 +63,7 @@ type FileChange struct {
 	Path   string `json:"path"`
 	Change string `json:"change"` // added, removed or changed
 	Script bool   `json:"script,omitempty"`
-	Diff   string `json:"diff,omitempty"` // of SKILL.md and of scripts, including those of nested skills
+	Diff   string `json:"diff,omitempty"` // of SKILL.md and of scripts, also of nested skills
 }
 
 // Updates describes the plan of an update. It reads the files of the skills that change.
@@ -187,7 +187,7 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 	return row, err
 }
 
-// Arrived describes the whole content of an installed skill that has no version before; snapshot has it.
+// Arrived describes the whole content of an installed skill without a version before; snapshot has it.
 func Arrived(ctx context.Context, snapshot *skills.Snapshot, e *install.Entry) (Update, error) {
 	row := Update{Name: e.Name, State: "changed", After: newVersion(e), Verdict: e.Verdict, Why: e.Why}
 	err := row.compare(ctx, nil, snapshot)
