@@ -40,8 +40,8 @@ type setupOptions struct {
 	Remove   bool
 	Settled  bool // the user was asked about the tools of the client
 
-	permitted   bool // run changed the client's permissions
-	keepPermits bool // run leaves the client's permissions where it removes the entry
+	permitted []string // permissions that run added
+	undo      bool     // run reverts a setup, which added the permissions in permitted
 }
 
 func newSetupCmd(a *app) *cobra.Command {
@@ -188,10 +188,13 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 		return o.write(ctx, setup)
 	case o.Remove:
 		err := setup.Remove(ctx)
-		if err != nil || !o.client.Project || o.keepPermits {
+		if err != nil || !o.client.Project {
 			return err
 		}
-		return setup.ForbidTools(ctx)
+		if o.undo {
+			return setup.ForbidTools(ctx, o.permitted)
+		}
+		return setup.ForbidTools(ctx, setup.Permissions())
 	}
 	if err := setup.Print(); err != nil {
 		return err
@@ -281,11 +284,16 @@ func (o *setupOptions) permit(ctx context.Context, setup *clients.Setup) error {
 	if err != nil {
 		return err
 	}
-	if rules, path := setup.DeniedTools(ctx); len(rules) > 0 {
-		o.app.say("warning", fmt.Sprintf("%s refuses tools of skillsd, since permissions.deny in %s has %s; "+
-			"remove it there to use skills", o.client.Title, path, strings.Join(rules, ", ")))
-	}
+	o.app.warnDenied(ctx, o.client, o.Name)
 	return nil
+}
+
+// warnDenied warns of settings of a client that are stronger than what setup permits. name is that of the
+// entry.
+func (a *app) warnDenied(ctx context.Context, client *clients.Client, name string) {
+	for _, found := range client.DeniedTools(ctx, a.Env, name) {
+		a.say("warning", found+"; remove that to use skills")
+	}
 }
 
 // entry returns the entry that the flags describe.

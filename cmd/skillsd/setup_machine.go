@@ -36,11 +36,13 @@ type machineSetup struct {
 	files bool          // scripts see the project in which a client works
 
 	found  []*clients.Client // on this machine
-	fresh  []*clients.Client // those of them that are not connected
+	fresh  []*clients.Client // those of them to connect
 	own    []adopt.Skill     // skills that these clients load themselves
 	linked []string          // links of such skills that lead to other directories
 	record *adopt.Record
 	state  string
+
+	connected map[*clients.Client]bool // before this setup
 }
 
 // configure reads the configuration, which setup with the name of a client does not need.
@@ -92,8 +94,12 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 				"install a skill and run its scripts yourself: skillsd install SOURCE, then skillsd run "+
 				"SKILL SCRIPT", "no client was found")
 	}
-	if s.cmd.Flags().NFlag() > 0 || len(serveArgs) > 0 {
-		s.fresh = s.found // their entries may change
+	others := s.cmd.Flags().NFlag()
+	if s.yes {
+		others--
+	}
+	if others > 0 || len(serveArgs) > 0 {
+		s.fresh = s.found // flags may change an entry
 	}
 	if !s.yes && !(report.IsTerminal(s.app.in) && report.IsTerminal(s.app.err)) {
 		return exit.Errorf(exit.Failure,
@@ -113,6 +119,9 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 		return err
 	}
 	if len(chosen) == 0 && !adopts {
+		for _, client := range s.found {
+			s.app.warnDenied(ctx, client, s.given.Name)
+		}
 		s.app.notef("All of them are connected; to write an entry again: skillsd setup CLIENT --write")
 		s.next(s.found)
 		return nil
@@ -122,16 +131,18 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 		return err
 	}
 	defer unlock()
-	var failed error
-	if adopts {
-		// Skills move before a client is connected, so that no client has them twice.
+	connected, failed := s.connectAll(ctx, chosen, serveArgs)
+	switch {
+	case adopts && failed != nil:
+		// The client that is not connected would have its skills no longer.
+		s.app.notef("The skills stay where they are until each of these clients is connected.")
+	case adopts:
 		failed = s.adopt(ctx)
 	}
-	connected, err := s.connectAll(ctx, chosen, serveArgs)
 	if connected > 0 || len(chosen) == 0 {
 		s.next(slices.Concat(chosen, s.found))
 	}
-	if failed != nil || err != nil {
+	if failed != nil {
 		return &exit.Error{Code: exit.Problems} // each was printed
 	}
 	return nil
@@ -159,6 +170,7 @@ func (s *machineSetup) connectAll(
 
 // look finds the clients and their skills.
 func (s *machineSetup) look() {
+	s.connected = map[*clients.Client]bool{}
 	var dirs []string
 	for _, client := range clients.All() {
 		if !client.Found(s.app.Env, exec.LookPath) {
@@ -167,6 +179,8 @@ func (s *machineSetup) look() {
 		s.found = append(s.found, client)
 		if len(client.Commands(s.app.Env)) == 0 {
 			s.fresh = append(s.fresh, client)
+		} else {
+			s.connected[client] = true
 		}
 		dirs = append(dirs, client.OwnSkills(s.app.Env, "")...)
 	}
@@ -179,7 +193,7 @@ func (s *machineSetup) print(ctx context.Context) {
 	titles := make([]string, len(s.found))
 	for i, client := range s.found {
 		titles[i] = client.Title
-		if !slices.Contains(s.fresh, client) {
+		if s.connected[client] {
 			titles[i] += " (connected)"
 		}
 	}
@@ -256,6 +270,13 @@ func (s *machineSetup) choose(ctx context.Context) ([]*clients.Client, error) {
 	if at >= 0 {
 		prompt += "\n" + s.fresh[at].Title + " then does not ask a second time."
 	}
+	mute := slices.DeleteFunc(slices.Clone(s.fresh), func(c *clients.Client) bool {
+		return c.Asks != clients.No
+	})
+	if len(mute) > 0 {
+		prompt += "\nThrough " + titlesOf(mute) + " it cannot ask: a script runs there only if you\n" +
+			"allow it to run without a question, or approve the call in a terminal."
+	}
 	if s.files {
 		prompt += "\nScripts that you allow see the project directory in which the client works;\n" +
 			"`skillsd undo` returns the files that they change there. The client sees their\n" +
@@ -280,6 +301,15 @@ func (s *machineSetup) choose(ctx context.Context) ([]*clients.Client, error) {
 		}
 		prompt = fmt.Sprintf("%q is none of %s", config.Clip(unknown), all) + answers
 	}
+}
+
+// titlesOf returns the titles of some clients, as a part of a sentence.
+func titlesOf(some []*clients.Client) string {
+	titles := make([]string, len(some))
+	for i, c := range some {
+		titles[i] = c.Title
+	}
+	return strings.Join(titles, ", ")
 }
 
 // named returns the found clients with names, and the first name that none has.
@@ -318,6 +348,9 @@ func (s *machineSetup) connect(ctx context.Context, client *clients.Client, serv
 	s.app.notef("\n%s", client.Title)
 	if err := opts.run(ctx, serveArgs); err != nil {
 		return err
+	}
+	if s.connected[client] {
+		return nil // the entry is the user's, and undo leaves it
 	}
 	return s.record.Connected(adopt.Connection{Client: client.Name, Entry: opts.Name,
 		Permitted: opts.permitted})
@@ -531,14 +564,15 @@ func (s *machineSetup) undo(ctx context.Context) error {
 			continue
 		}
 		opts := &setupOptions{app: a, client: client, Name: connection.Entry, Remove: true,
-			keepPermits: !connection.Permitted}
+			undo: true, permitted: connection.Permitted}
 		if err := opts.run(ctx, nil); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", client.Title, err))
 			continue
 		}
 		// The record loses only what was undone, so that undo can be repeated after a failure.
-		at := slices.Index(s.record.Clients, connection)
-		s.record.Clients = slices.Delete(s.record.Clients, at, at+1)
+		s.record.Clients = slices.DeleteFunc(s.record.Clients, func(c adopt.Connection) bool {
+			return c.Client == connection.Client && c.Entry == connection.Entry
+		})
 	}
 	return errors.Join(failed, s.record.Save())
 }

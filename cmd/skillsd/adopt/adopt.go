@@ -108,9 +108,9 @@ type Connection struct {
 	Client string `json:"client"`
 	Entry  string `json:"entry"` // its name there
 
-	// Permitted reports whether the setup let the client call the tools without asking. The user may have
-	// done it before, and undoing the setup then leaves it.
-	Permitted bool `json:"permitted,omitempty"`
+	// Permitted are the permissions that the setup added, to call tools without asking. Others of them may be
+	// the user's, and undoing the setup leaves those.
+	Permitted []string `json:"permitted,omitempty"`
 }
 
 // Record is what a setup did: the clients that it connected, and the directories that it moved.
@@ -171,8 +171,8 @@ func (r *Record) Connected(c Connection) error {
 	switch {
 	case at < 0:
 		r.Clients = append(r.Clients, c)
-	case c.Permitted && !r.Clients[at].Permitted:
-		r.Clients[at].Permitted = true
+	case len(c.Permitted) > 0:
+		r.Clients[at].Permitted = append(r.Clients[at].Permitted, c.Permitted...)
 	default:
 		return nil
 	}
@@ -233,8 +233,10 @@ func (r *Record) take(move Move) error {
 // reported in the error, if something else is in its former place.
 func (r *Record) Return(wanted func(Move) bool) (returned []Move, err error) {
 	var left []Move
-	// A link returns after the skill that it leads to.
+	// A link returns after the skill that it leads to. Of two skills that were taken from one place, the last
+	// returns, which the user made in the place of the other.
 	moves := slices.Clone(r.Moves)
+	slices.Reverse(moves)
 	slices.SortStableFunc(moves, func(a, b Move) int {
 		return strings.Compare(strconv.FormatBool(a.IsLink()), strconv.FormatBool(b.IsLink()))
 	})
@@ -279,7 +281,8 @@ func giveBack(move Move) (moved bool, err error) {
 	}
 	// A rename would replace an empty directory, or a link, that the user made there meanwhile.
 	if fsys.Exists(move.From) {
-		return false, fmt.Errorf("%s is in the way; the skill stays in %s", move.From, move.To)
+		return false, fmt.Errorf("%s is in the way, and the skill stays in %s: move one of them away, "+
+			"then run `skillsd setup --undo` again", move.From, move.To)
 	}
 	if err := os.MkdirAll(filepath.Dir(move.From), 0o755); err != nil {
 		return false, err

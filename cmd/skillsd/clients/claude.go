@@ -37,50 +37,59 @@ func (s *Setup) settingsFile() *Setup {
 }
 
 // PermitTools allows Claude Code to call the server's tools without asking, by adding them to
-// permissions.allow of the user's settings. It reports whether it changed the settings; it does not if the
-// tools are there already.
+// permissions.allow of the user's settings. It returns the permissions that it added.
 //
 // Errors: as [Setup.Write].
-func (s *Setup) PermitTools(ctx context.Context) (changed bool, err error) {
+func (s *Setup) PermitTools(ctx context.Context) (added []string, err error) {
 	settings := s.settingsFile()
 	f, unlock, err := settings.open(ctx, true)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer unlock()
-	text, err := putPermissions(f.text, s.Entry.permissions())
+	text, added, err := putPermissions(f.text, s.Entry.permissions())
 	if err != nil {
-		return false, settings.unreadable(f, err)
+		return nil, settings.unreadable(f, err)
 	}
 	if bytes.Equal(text, f.text) {
-		return false, nil
+		return nil, nil // no copy of the file for a repeated setup
 	}
-	// Equal bytes are not written, so a repeated setup makes no copy of the file.
-	err = settings.replace(f, text)
-	return err == nil, err
+	if err := settings.replace(f, text); err != nil {
+		return nil, err
+	}
+	return added, nil
 }
 
-// DeniedTools returns the rules in permissions.deny of the user's settings that keep Claude Code from calling
-// a tool of the server, and the file of the settings. Such a rule is stronger than any permission.
-func (s *Setup) DeniedTools(ctx context.Context) (rules []string, path string) {
+// DeniedTools describes the rules in the user's settings that keep the client from calling a tool of the
+// server name without a question of its own. Such a rule is stronger than any permission. It changes nothing.
+func (c *Client) DeniedTools(ctx context.Context, env environment, name string) []string {
+	if !c.Project {
+		return nil
+	}
+	s := &Setup{Client: c, Entry: Entry{Name: name}, Env: env,
+		Lock: func(context.Context, string) (func(), error) { return func() {}, nil }} // read, not written
 	f, unlock, err := s.settingsFile().open(ctx, false)
 	if err != nil {
-		return nil, ""
+		return nil
 	}
 	defer unlock()
 	file, err := hujson.Parse(bytes.Clone(f.text))
 	if err != nil {
-		return nil, ""
+		return nil
 	}
-	denied, _, _ := listed(&file, "deny")
-	server := "mcp__" + s.Entry.Name
-	for _, rule := range denied {
-		// A rule for the server alone, or with a wildcard, denies all of its tools.
-		if rule == server || rule == server+"__*" || slices.Contains(s.Entry.permissions(), rule) {
-			rules = append(rules, rule)
+	server := "mcp__" + name
+	describe := func(list, does string) (found []string) {
+		rules, _, _ := listed(&file, list)
+		for _, rule := range rules {
+			// A rule for the server alone, or with a wildcard, is for all of its tools.
+			if rule == server || rule == server+"__*" || slices.Contains(s.Entry.permissions(), rule) {
+				found = append(found, fmt.Sprintf("%s %s %s, since permissions.%s in %s has it",
+					c.Title, does, rule, list, f.path))
+			}
 		}
+		return found
 	}
-	return rules, f.path
+	return slices.Concat(describe("deny", "refuses to call"), describe("ask", "asks before it calls"))
 }
 
 // PermitsTools reports whether the user's settings allow Claude Code to call the server's tools without
@@ -91,21 +100,24 @@ func (s *Setup) PermitsTools(ctx context.Context) bool {
 		return false
 	}
 	defer unlock()
-	text, err := putPermissions(f.text, s.Entry.permissions())
+	text, _, err := putPermissions(f.text, s.Entry.permissions())
 	return err == nil && bytes.Equal(text, f.text)
 }
 
-// ForbidTools reverts PermitTools.
+// Permissions returns the permissions that PermitTools adds.
+func (s *Setup) Permissions() []string { return s.Entry.permissions() }
+
+// ForbidTools removes permissions that PermitTools added.
 //
 // Errors: as [Setup.Write].
-func (s *Setup) ForbidTools(ctx context.Context) error {
+func (s *Setup) ForbidTools(ctx context.Context, names []string) error {
 	settings := s.settingsFile()
 	f, unlock, err := settings.open(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	text, err := takePermissions(f.text, s.Entry.permissions())
+	text, err := takePermissions(f.text, names)
 	if err != nil {
 		return settings.unreadable(f, err)
 	}
@@ -138,18 +150,19 @@ func listed(file *hujson.Value, key string) (names []string, ok bool, err error)
 	return names, true, nil
 }
 
-// putPermissions adds names to permissions.allow of Claude Code's settings.
-func putPermissions(text []byte, names []string) ([]byte, error) {
+// putPermissions adds names to permissions.allow of Claude Code's settings, and returns those that were
+// not there.
+func putPermissions(text []byte, names []string) (changed []byte, added []string, err error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		text = []byte("{}\n")
 	}
 	file, err := hujson.Parse(bytes.Clone(text))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	there, ok, err := listed(&file, "allow")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var patch []any
 	add := func(path string, value any) {
@@ -164,9 +177,11 @@ func putPermissions(text []byte, names []string) ([]byte, error) {
 	for _, name := range names {
 		if !slices.Contains(there, name) {
 			add("/permissions/allow/-", name)
+			added = append(added, name)
 		}
 	}
-	return patched(&file, patch)
+	changed, err = patched(&file, patch)
+	return changed, added, err
 }
 
 // takePermissions removes names from permissions.allow of Claude Code's settings, and containers that are

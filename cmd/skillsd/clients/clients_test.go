@@ -518,8 +518,9 @@ func TestPermitTools(t *testing.T) {
 		if setup.PermitsTools(t.Context()) {
 			t.Errorf("%q permits the tools", text)
 		}
-		if changed, err := setup.PermitTools(t.Context()); err != nil || !changed {
-			t.Fatalf("%q: %v, %v", text, changed, err)
+		added, err := setup.PermitTools(t.Context())
+		if err != nil || !slices.Equal(added, setup.Permissions()) {
+			t.Fatalf("%q: %v, %v", text, added, err)
 		}
 		written := read(t, path)
 		for _, tool := range []string{"load_skill", "read_skill_resource", "search_skills", "run_skill_script"} {
@@ -527,11 +528,11 @@ func TestPermitTools(t *testing.T) {
 				t.Errorf("%q became %q", text, written)
 			}
 		}
-		if changed, err := setup.PermitTools(t.Context()); err != nil || changed || read(t, path) != written ||
-			!setup.PermitsTools(t.Context()) {
-			t.Errorf("the second time %q became %q, %v, %v", written, read(t, path), changed, err)
+		again, err := setup.PermitTools(t.Context())
+		if err != nil || len(again) > 0 || read(t, path) != written || !setup.PermitsTools(t.Context()) {
+			t.Errorf("the second time %q became %q, %v, %v", written, read(t, path), again, err)
 		}
-		if err := setup.ForbidTools(t.Context()); err != nil {
+		if err := setup.ForbidTools(t.Context(), added); err != nil {
 			t.Errorf("%q: %v", written, err)
 		}
 		left, err := os.ReadFile(path)

@@ -13,8 +13,8 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// checkClients warns of skills that a client would be offered twice: it loads the skill itself, and starts a
-// server that serves it.
+// checkClients warns of settings by which a client refuses the tools of a server that it starts, and of
+// skills that it would be offered twice: it loads the skill itself, and its server serves it.
 func (o *Doctor) checkClients(ctx context.Context) (checks []Check) {
 	cwd, err := os.Getwd()
 	if err != nil {
@@ -33,6 +33,9 @@ func (o *Doctor) checkClients(ctx context.Context) (checks []Check) {
 		}
 		slices.Sort(names)
 		for _, name := range names {
+			for _, found := range client.DeniedTools(ctx, o.Process.Env, name) {
+				checks = append(checks, warn("client", found, "remove that rule to use skills"))
+			}
 			// The client starts a server with flags of its own, in addition to the configuration.
 			served := o.Serve.Roots
 			served.Specs = append(clients.FlagValues(started[name], "skills-root"), served.Specs...)

@@ -85,8 +85,8 @@ func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose
 	return err
 }
 
-// alike returns how many of the first checks have the verdict of the first one, and are the same to a function;
-// the first is.
+// alike returns how many of the first checks have the verdict of the first one, and are the same to a
+// function; the first is.
 func alike(checks []Check, same func(other *Check) bool) int {
 	n := 1
 	for n < len(checks) && checks[n].Verdict == checks[0].Verdict && same(&checks[n]) {
