@@ -214,10 +214,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	}
 	o.printAllowed(entry, known, facts)
 	if asked {
-		if _, problem := o.app.anySandbox(ctx); problem != "" {
-			o.app.notef("skillsd: warning: no script runs on this machine yet: %s\nskillsd: hint: "+
-				"`skillsd doctor` prints a solution", report.Printable(problem))
-		}
+		o.app.warnSandbox(ctx)
 	}
 	return o.complete(ctx, found, asked)
 }

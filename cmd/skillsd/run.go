@@ -60,7 +60,7 @@ func newRunCmd(a *app) *cobra.Command {
 		Short: "Run a script of a skill yourself, as for a client",
 		Long: "Run one script of a skill as a client's call of the tool run_skill_script would run it: " +
 			"with the same configuration, rules, sandbox and session log.\n\n" +
-			"  skillsd run pdf scripts/extract.py -- --pages 1-3 report.pdf\n\n" +
+			"  skillsd run pdf scripts/extract.py --workspace . -- --pages 1-3 report.pdf\n\n" +
 			"The words after -- go to the script unchanged, without a shell. The script's stdout is " +
 			"printed on stdout and its stderr on stderr when it has ended: byte for byte in a pipe, " +
 			"without control characters on a terminal. A long stream is cut in the middle, as for a " +
@@ -300,6 +300,7 @@ func (o *runOptions) ended(
 		o.app.say("hint", "to see what is not shown: "+command)
 	}
 	o.hintUnseen(request, r)
+	o.hintStdin(r)
 	o.summary(id, mcpserver.RunLine(r))
 	switch {
 	case r.Outcome == string(sandbox.Canceled):
@@ -331,6 +332,23 @@ func (o *runOptions) hintUnseen(request *session.RunRequest, r *session.RunResul
 	}
 }
 
+// hintStdin prints a hint if a script failed that may have expected the standard input, which it did not get.
+func (o *runOptions) hintStdin(r *session.RunResult) {
+	failed := r.Outcome == string(sandbox.Exited) && r.ExitCode != 0
+	file, ok := o.app.in.(*os.File)
+	if o.Stdin || !failed || !ok {
+		return
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return
+	}
+	pipe := info.Mode()&os.ModeNamedPipe != 0
+	if pipe || info.Mode().IsRegular() && info.Size() > 0 {
+		o.app.say("hint", "the script got no standard input; to pass it: --stdin")
+	}
+}
+
 // refused reports why a script was not run.
 func (o *runOptions) refused(id string, err error) error {
 	result, failed := &runReport{Session: id}, &exit.Error{Code: exit.Failure, Err: err}
@@ -339,7 +357,7 @@ func (o *runOptions) refused(id string, err error) error {
 		word, result.Denial = "refused", &denied.Object
 		object := &denied.Object
 		failed.Err = fmt.Errorf("refused, %s: %s (%s)", object.Code, object.Detail, object.Reason)
-		failed.Hint = remedyOf(denied)
+		failed.Hint = o.remedyOf(denied)
 		if o.app.agentShell() != "" {
 			failed.Hint = object.Remedy // for a model
 		}
@@ -366,22 +384,29 @@ func (o *runOptions) refused(id string, err error) error {
 }
 
 // remedyOf returns the remedy of a denial for the operator, who did not call a tool.
-func remedyOf(denied *session.Denied) string {
-	d, remedy := &denied.Object, denied.Operator
+func (o *runOptions) remedyOf(denied *session.Denied) string {
+	terminal := "on a terminal this command asks"
+	if o.Stdin {
+		terminal += ", without --stdin"
+	}
+	d := &denied.Object
+	terminal += "; to let it run without being asked: " +
+		report.ShellLine("skillsd", "allow", "--ask", "never", d.Skill+":"+d.Path)
 	switch policy.Code(d.Code) {
 	case policy.CodeApprovalDeclined:
 		return "" // the operator has just answered
 	case policy.CodeApprovalRequired, policy.CodeDirectCommandRequired:
-		if remedy == serve.HintUnreleased {
-			return remedy + "; on a terminal this command asks, without --stdin"
+		return terminal
+	case policy.CodeOutputNotReleased:
+		// Without a rule about the output, it is released if it goes to the user.
+		if o.app.Cfg.OriginOf("release").Kind == config.FromDefault {
+			return terminal
 		}
-		return "on a terminal this command asks, without --stdin; to let it run without being asked: " +
-			report.ShellLine("skillsd", "allow", "--ask", "never", d.Skill+":"+d.Path)
 	case policy.CodeToolNotAllowed:
 		return "allow the script, and with it the tool that runs scripts: " +
 			report.ShellLine("skillsd", "allow", d.Skill+":"+d.Path)
 	}
-	return remedy
+	return denied.Operator
 }
 
 // causeOf returns the cause of an error, which is for the operator and not for clients.

@@ -484,8 +484,8 @@ func (o *setupOptions) serveWords(flag *pflag.Flag, value string) ([]string, err
 	return []string{"--" + flag.Name + "=" + value}, nil
 }
 
-// ofWorkspace are the flags of serve that --workspace writes. If one of them is given, none of an earlier
-// entry is kept.
+// ofWorkspace are the flags of serve that --workspace writes. If another workspace is given, none of an
+// earlier entry is kept: its output was released for the earlier one.
 var ofWorkspace = []string{"workspace", "workspace-from-client", "release"}
 
 // keep returns the arguments of an entry that replaces an earlier one of skillsd: what is given now, and the
@@ -506,7 +506,7 @@ func (o *setupOptions) keepFlags(old, now []string) []string {
 	gives := func(name string) bool {
 		return slices.ContainsFunc(given, func(f serveFlag) bool { return f.name == name })
 	}
-	newPlace := o.noFiles || slices.ContainsFunc(ofWorkspace, gives)
+	newPlace := o.noFiles || gives("workspace") || gives("workspace-from-client")
 	var kept []serveFlag
 	for _, f := range had {
 		if !gives(f.name) && !(newPlace && slices.Contains(ofWorkspace, f.name)) {

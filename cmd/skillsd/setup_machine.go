@@ -256,6 +256,14 @@ func (a *app) anySandbox(ctx context.Context) (backend, problem string) {
 	return "", err.Error()
 }
 
+// warnSandbox warns if no sandbox works on this machine.
+func (a *app) warnSandbox(ctx context.Context) {
+	if _, problem := a.anySandbox(ctx); problem != "" {
+		a.notef("skillsd: warning: no script runs on this machine yet: %s\nskillsd: hint: "+
+			"`skillsd doctor` prints a solution", report.Printable(problem))
+	}
+}
+
 // choose asks which clients to connect.
 func (s *machineSetup) choose(ctx context.Context) ([]*clients.Client, error) {
 	var names []string

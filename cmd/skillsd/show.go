@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -10,6 +11,8 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/script"
 )
 
 func newShowCmd(a *app) *cobra.Command {
@@ -58,15 +61,29 @@ func (o *listOptions) show(ctx context.Context, args []string) error {
 		return err
 	}
 	looker := &environments.Looker{Process: &o.app.Process, Sandbox: o.app.Cfg.Keys.Sandbox}
+	inSandbox := false
 	for _, entry := range verdicts.Allow.Entries() {
 		if entry.Skill != sk.Path {
 			continue
+		}
+		inSandbox = inSandbox || entry.Target != policy.TargetHost
+		at := slices.IndexFunc(row.Scripts, func(s report.ScriptRow) bool { return s.Path == entry.Path })
+		if at >= 0 {
+			runtime := script.Runtime(row.Scripts[at].Runtime)
+			in, err := looker.Interpreter(ctx, entry, runtime)
+			if in == nil && err == nil {
+				o.app.notef("skillsd: warning: %s cannot run: %s is not installed",
+					report.Printable(entry.Path), runtime)
+			}
 		}
 		// doctor reports an error here.
 		if found, err := looker.Look(ctx, sk, entry); err == nil && found.Text() != "" {
 			o.app.notef("skillsd: warning: %s %s\nskillsd: hint: %s", report.Printable(found.Script),
 				report.Printable(found.Text()), found.Hint())
 		}
+	}
+	if inSandbox {
+		o.app.warnSandbox(ctx)
 	}
 	if offer := looker.Offer(sk, verdicts.Allow.Entries()); offer != "" {
 		o.app.notef("skillsd: note: its author names packages; this provides them: %s", offer)
