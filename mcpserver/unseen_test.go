@@ -58,6 +58,10 @@ func TestUnseen(t *testing.T) {
 			cfg: Config{Workspace: filepath.Join(dir, "elsewhere")}},
 		{name: "a part mounted", args: []string{filepath.Join(work, "notes.txt")}, workspace: "ro",
 			cfg: Config{Workspace: dir}, want: "`/workspace/proj/notes.txt`"},
+		{name: "a part mounted, relative", args: []string{"notes.txt"}, workspace: "ro",
+			cfg: Config{Workspace: dir}, want: "`/workspace/proj/notes.txt`"},
+		{name: "another mounted, relative", args: []string{"notes.txt"}, workspace: "ro",
+			cfg: Config{Workspace: filepath.Join(dir, "elsewhere")}},
 	} {
 		tt.cfg.WorkDir = work
 		result := &session.RunResult{Sealed: tt.isWithheld}

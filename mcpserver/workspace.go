@@ -200,9 +200,9 @@ func Unseen(args []string, cwd, dir, mounted string) (files []UnseenFile) {
 			arg = value
 		}
 		name, isWhole := nameIn(dir, arg)
-		// A relative argument is resolved where the script starts, so it is checked only if nothing is
-		// mounted there.
-		if name == "" || !isWhole && (mounted != "" || cwd != "") || !fsys.ExistsIn(root, name) {
+		// A relative argument is resolved where the script starts, which is the workspace if there is one.
+		isSeen := mounted != "" && fsys.Exists(filepath.Join(mounted, name))
+		if name == "" || !isWhole && (isSeen || cwd != "") || !fsys.ExistsIn(root, name) {
 			continue
 		}
 		if mounted == "" {
