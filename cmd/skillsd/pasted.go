@@ -96,9 +96,44 @@ func withoutRunners(words []string) []string {
 	return words
 }
 
+// cloned returns the arguments of git clone as arguments of install: the repository and its branch. Git
+// writes the directory after the repository, and most of its options are about the copy.
+func cloned(words []string) (args []string) {
+	repository := ""
+	for n := 0; n < len(words); n++ {
+		option, value, hasValue := strings.Cut(words[n], "=")
+		switch {
+		case !strings.HasPrefix(option, "-"):
+			if repository == "" {
+				repository = words[n]
+			}
+			continue
+		case hasValue:
+		case slices.Contains(cloneValues, option) && n+1 < len(words):
+			n++
+			value = words[n]
+		}
+		if option == "--branch" || option == "-b" || option == "--revision" {
+			args = append(args, "--ref="+value)
+		}
+	}
+	if repository == "" {
+		return args
+	}
+	return append([]string{repository}, args...)
+}
+
+// cloneValues are the options of git clone with a value in the next word.
+var cloneValues = []string{"--branch", "-b", "--revision", "--depth", "--origin", "-o", "--upload-pack", "-u",
+	"--reference", "--reference-if-able", "--separate-git-dir", "--jobs", "-j", "--config", "-c", "--filter",
+	"--template", "--shallow-since", "--shallow-exclude", "--server-option", "--bundle-uri"}
+
 // translated returns the arguments of a command of another installer as arguments of install.
 func translated(command, words []string) (args []string) {
 	words = slices.Clone(words[len(command):])
+	if command[0] == "git" {
+		return cloned(words)
+	}
 	if command[0] == context7 {
 		words[0] = strings.TrimPrefix(words[0], "/")
 	}

@@ -34,6 +34,8 @@ func TestPasted(t *testing.T) {
 		"install gemini extensions install https://h/o/r --ref=v1":          "install https://h/o/r --ref=v1",
 		"install gh skill install o/r pdf":                                  "install o/r pdf",
 		"install git clone https://h/o/r.git -b dev":                        "install https://h/o/r.git --ref=dev",
+		"git clone --depth 1 -b dev https://h/o/r.git mydir":                "install https://h/o/r.git --ref=dev",
+		"install git clone --single-branch --branch=v1 --filter=x h/o/r .":  "install h/o/r --ref=v1",
 	} {
 		args := strings.Fields(text)
 		if got, ok := pasted(args); !ok || strings.Join(got, " ") != want {

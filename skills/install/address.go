@@ -3,6 +3,7 @@ package install
 import (
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -19,6 +20,7 @@ type address struct {
 	skills []string // names of skills
 	short  bool     // the address does not contain source literally
 	repo   bool     // source is a repository: its web server need not be asked
+	other  string   // source is known to have no files, and what it is instead
 }
 
 // forges are the hosts behind the prefixes of short forms.
@@ -142,6 +144,15 @@ func (a *address) page(at *url.URL) {
 		return
 	}
 	host := strings.ToLower(at.Hostname())
+	if host == "skills.sh" && (len(segments) == 2 || len(segments) == 3) {
+		// This directory of skills names the repository and the skill: /OWNER/REPO/SKILL.
+		a.source, a.repo, a.short = "https://github.com/"+strings.Join(segments[:2], "/"), true, true
+		a.skills = append(a.skills, segments[2:]...)
+		return
+	}
+	if host == "github.com" && a.pageOfGitHub(at, segments) {
+		return
+	}
 	// A page of GitHub has more segments too, but is copied with its scheme.
 	// Groups of GitLab nest, so more segments there name a repository.
 	if a.short && a.repo && len(segments) > 2 && host != "gitlab.com" {
@@ -161,6 +172,40 @@ func (a *address) page(at *url.URL) {
 	at.Path = strings.TrimRight(at.Path, "/")
 	a.source = at.String()
 }
+
+// pageOfGitHub reads the URL of a page of GitHub that shows no directory. It returns false for other URLs.
+func (a *address) pageOfGitHub(at *url.URL, segments []string) bool {
+	if len(segments) == 1 && segments[0] != "" {
+		a.source, a.other = at.String(), "the page of an account"
+		return true
+	}
+	if len(segments) < 3 || a.short {
+		return false
+	}
+	repository, view := segments[:2], segments[2:]
+	switch {
+	case len(view) == 1 && (isView(view[0]) || slices.Contains(lists, view[0])):
+		at.Path, at.RawQuery = "/"+strings.Join(repository, "/"), ""
+		a.source, a.repo, a.short = at.String(), true, true
+	case len(view) == 2 && view[0] == "commit":
+		a.split(at, repository, []string{"tree", view[1]}, "")
+	case len(view) == 3 && view[0] == "releases" && view[1] == "tag":
+		a.split(at, repository, []string{"tree", view[2]}, "")
+	case slices.Contains(talks, view[0]):
+		a.source, a.other = at.String(), "a page about a repository"
+	default:
+		return false
+	}
+	return true
+}
+
+var (
+	// lists are pages of GitHub about all of a repository.
+	lists = []string{"releases", "tags", "branches", "commits"}
+	// talks are pages of GitHub where people write, not about one commit.
+	talks = []string{"issues", "pull", "pulls", "discussions", "actions", "projects", "security",
+		"settings", "wiki"}
+)
 
 // isView reports whether a segment of a URL shows files of a repository.
 func isView(segment string) bool {

@@ -40,6 +40,10 @@ func (p *Plan) locate(ctx context.Context, req Request) (Request, error) {
 	if !ok {
 		return req, nil
 	}
+	if a.other != "" {
+		return req, refuse("copy the address of the repository, or of the skill's directory in it",
+			"%s is %s, not a skill or a repository", clip(req.Source), a.other)
+	}
 	first, _, _ := strings.Cut(req.Source, "/")
 	if _, err := os.Stat(first); err == nil && a.dir != "" {
 		// The source is a misspelt path in a directory of this machine.
