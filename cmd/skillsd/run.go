@@ -29,6 +29,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // runOptions are the flags of run.
@@ -325,10 +326,34 @@ func (o *runOptions) hintUnseen(request *session.RunRequest, r *session.RunResul
 	for _, file := range mcpserver.Unseen(request.Args, request.Cwd, dir, mounted) {
 		hint := file.Arg + " does not exist for the script, which sees no files of yours: add " +
 			"--workspace . to show it this directory"
+		inside, isBelow := fsys.Below(dir, file.Arg)
+		if isBelow && filepath.IsAbs(file.Arg) {
+			hint += ", and name the file " + filepath.ToSlash(inside)
+		}
 		if file.Inside != "" {
 			hint = file.Arg + " is " + file.Inside + " for the script"
 		}
 		o.app.say("hint", hint)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return
+	}
+	for _, arg := range request.Args {
+		_, isHere := fsys.Below(dir, arg)
+		_, isMounted := fsys.Below(mounted, arg)
+		_, isOwn := fsys.Below(home, arg)
+		if !isOwn || isHere || isMounted || !fsys.Exists(arg) {
+			continue
+		}
+		way := "to show it, --workspace " + report.ShellLine(filepath.Dir(arg)) + " -- " +
+			report.ShellLine(filepath.Base(arg))
+		if filepath.Dir(arg) == filepath.Clean(home) {
+			// Its other files are not for the script.
+			way = "move it to a directory that the script may see, and give that with --workspace"
+		}
+		o.app.say("hint", arg+" does not exist for the script: "+way)
+		return // a run has one workspace
 	}
 }
 
