@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/opencontainers/go-digest"
 
@@ -28,6 +29,7 @@ type fetched struct {
 	own      string                   // directory with the parts, used by this plan alone
 	plugins  *plugin.Source           // what the source declares about plugins
 	all      sourceTree               // all of the source, also outside of the scanned directory
+	top      catalogue                // its skills
 	done     completions              // of its skills
 	vouched  bool                     // the signature of the whole source was verified
 	unsigned error                    // why no signature of the whole was verified
@@ -110,9 +112,32 @@ func (f *fetched) ownDir(at string) string {
 // digestOf returns the digest of the skill at a path, if each skill is fetched by itself, else of the source.
 func (f *fetched) digestOf(at string) digest.Digest { return cmp.Or(f.digests[at], f.origin.Digest) }
 
+// catalogue holds the candidates of a source. An update looks for each skill among them, so it would take
+// quadratic time if each search collected and sorted them again.
+type catalogue struct {
+	once   sync.Once
+	all    []candidate
+	byPath map[string]int // in all
+}
+
 // candidates returns the skills of a source that are not nested in another, by path, and those that do not
-// load.
-func (f *fetched) candidates() []candidate {
+// load. The caller may change the slice.
+func (f *fetched) candidates() []candidate { return slices.Clone(f.listed().all) }
+
+func (f *fetched) listed() *catalogue {
+	f.top.once.Do(func() {
+		f.top.all, f.top.byPath = f.list(), map[string]int{}
+		for n, c := range f.top.all {
+			if _, ok := f.top.byPath[c.path]; !ok {
+				f.top.byPath[c.path] = n
+			}
+		}
+	})
+	return &f.top
+}
+
+// list collects the candidates.
+func (f *fetched) list() []candidate {
 	var all []candidate
 	for _, sk := range slices.Concat(f.snapshot.Skills, f.snapshot.Withheld) {
 		all = append(all, candidate{path: path.Join(f.origin.Path, sk.Dir), skill: sk,
@@ -147,16 +172,15 @@ func (f *fetched) candidates() []candidate {
 
 // find returns the skill at a path of the source.
 func (f *fetched) find(at string) (candidate, error) {
-	for _, c := range f.candidates() {
-		if c.path != at {
-			continue
-		}
-		if c.skill == nil {
-			return c, errors.New(c.err)
-		}
-		return c, nil
+	top := f.listed()
+	n, ok := top.byPath[at]
+	if !ok {
+		return candidate{}, &absentError{at}
 	}
-	return candidate{}, &absentError{at}
+	if c := top.all[n]; c.skill == nil {
+		return c, errors.New(c.err)
+	}
+	return top.all[n], nil
 }
 
 // absentError reports a path at which a source has no skill.
