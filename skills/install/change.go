@@ -63,6 +63,9 @@ func (i *Installer) UpdateMoved(
 				return err
 			}
 		}
+		if err := p.settle(ctx, access, moves); err != nil {
+			return err
+		}
 		p.noteTaken()
 		slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 		return p.judge(ctx)
@@ -120,13 +123,6 @@ func (p *Plan) updateFrom(
 	if len(entries) == 0 {
 		return nil
 	}
-	refused := func(e *Entry, err error) {
-		reason := err.Error()
-		if source, ok := errors.AsType[*SourceError](err); ok && source.Hint != "" {
-			reason += ": " + source.Hint
-		}
-		p.Refused = append(p.Refused, Refusal{e.Name, e, e.Origin.Path, reason})
-	}
 	from, failed := at.fetch(ctx, part)
 	if _, isGone := errors.AsType[*directoryError](failed); isGone {
 		from, failed = at.fetch(ctx, part.whole()) // its skills may be elsewhere now
@@ -147,7 +143,7 @@ func (p *Plan) updateFrom(
 	if failed != nil {
 		// An update of several sources goes on with the others.
 		for _, e := range entries {
-			refused(e, failed)
+			p.refuse(e, failed)
 		}
 		return nil
 	}
@@ -155,12 +151,18 @@ func (p *Plan) updateFrom(
 	for _, e := range entries {
 		to := e.Origin
 		to.Ref = part.Ref // another one, if the branch of the entry is gone
-		c, failed := p.updateMoved(ctx, at, from, e, to, moves)
+		c, failed := p.update(ctx, from, e, to, at.access)
+		if _, isAbsent := errors.AsType[*absentError](failed); isAbsent {
+			failed = p.vanish(ctx, at, from, e, to)
+			if failed == nil {
+				continue
+			}
+		}
 		if ctx.Err() != nil {
 			return failed
 		}
 		if failed != nil {
-			refused(e, failed)
+			p.refuse(e, failed)
 			continue
 		}
 		p.Changes = append(p.Changes, c)
@@ -168,32 +170,13 @@ func (p *Plan) updateFrom(
 	return nil
 }
 
-// updateMoved is update for a skill that may be elsewhere in its source, also outside of the part that was
-// fetched.
-func (p *Plan) updateMoved(
-	ctx context.Context, at *sources, from *fetched, e *Entry, to Origin, moves Moves,
-) (Change, error) {
-	c, err := p.update(ctx, from, e, to, at.access)
-	if _, isAbsent := errors.AsType[*absentError](err); !isAbsent {
-		return c, err
+// refuse makes a refusal of an error of one skill.
+func (p *Plan) refuse(e *Entry, err error) {
+	reason := err.Error()
+	if source, ok := errors.AsType[*SourceError](err); ok && source.Hint != "" {
+		reason += ": " + source.Hint
 	}
-	// The skill may have moved out of the part of the source that was fetched.
-	if from.origin.Path != "." && !kinds[from.origin.Kind].single() {
-		from, err = at.fetch(ctx, from.origin.whole())
-		if err != nil {
-			return Change{}, err
-		}
-	}
-	moved, err := p.moved(ctx, from, e)
-	switch {
-	case err != nil:
-		return Change{}, err
-	case moved.To != "" && moves.Follow:
-		return p.update(ctx, from, e, to.follow(moved.To), at.access)
-	case moved.gone() && moves.Prune:
-		return Change{Name: e.Name, Before: e}, nil
-	}
-	return Change{}, moved
+	p.Refused = append(p.Refused, Refusal{e.Name, e, e.Origin.Path, reason})
 }
 
 // update stages the skill of an entry from the origin to if its files changed; else only the origin in the

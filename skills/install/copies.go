@@ -40,41 +40,29 @@ var translation = pattern.New(`^[a-z]{2}[-_]([A-Z]{2}|[A-Z][a-z]{3})$`)
 
 // fullName returns the name of a candidate without regard to others: PLUGIN/NAME for a skill of a plugin, as
 // clients have it, unless it is a whole plugin with its own name.
-func (f *fetched) fullName(c candidate) (string, error) {
-	name, err := f.name(c)
-	if err != nil || c.plugin == nil || !isName(c.plugin.Name) {
-		return name, err
+func (f *fetched) fullName(c candidate) string {
+	name := f.name(c)
+	if c.plugin == nil || !isName(c.plugin.Name) ||
+		c.path == c.plugin.Dir && strings.EqualFold(name, c.plugin.Name) {
+		return name
 	}
-	if c.path == c.plugin.Dir && strings.EqualFold(name, c.plugin.Name) {
-		return name, nil
-	}
-	return c.plugin.Name + "/" + name, nil
+	return c.plugin.Name + "/" + name
 }
 
-// inFull returns the candidates that load with their full names. Those without a usable name do not load.
+// inFull returns the candidates, and those that load have their full names.
 func (f *fetched) inFull(all []candidate) []candidate {
 	all = slices.Clone(all)
 	for n := range all {
-		c := &all[n]
-		if c.skill == nil {
-			continue
+		if all[n].skill != nil {
+			all[n].name = f.fullName(all[n])
 		}
-		name, err := f.fullName(*c)
-		if err != nil {
-			c.skill, c.err = nil, err.Error()
-			continue
-		}
-		c.name = name
 	}
 	return all
 }
 
 // nameAmong returns a candidate with the name that distinct gives it among all.
 func (f *fetched) nameAmong(ctx context.Context, c candidate, all []candidate) (candidate, error) {
-	name, err := f.fullName(c)
-	if err != nil {
-		return c, err
-	}
+	name := f.fullName(c)
 	c.name = name
 	// Another name than the one that --all gives the skill would install it a second time.
 	all = f.inFull(all)
@@ -289,9 +277,12 @@ func (c *candidate) grouped(others []candidate) string {
 		return -1
 	})
 	for _, dir := range dirs {
+		if !isName(dir) {
+			dir = derived(dir)
+		}
 		name := dir + "/" + path.Base(c.name)
 		isUsed := slices.ContainsFunc(others, func(o candidate) bool { return clashes(o.name, name) })
-		if isName(dir) && !isUsed {
+		if !isUsed {
 			return name
 		}
 	}

@@ -1,9 +1,12 @@
 package install
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/opencontainers/go-digest"
 )
 
 // A skill is installed once, under the name that it has, whatever else the source has of it; and a note tells
@@ -89,5 +92,46 @@ func TestSiblings(t *testing.T) {
 	defer plan.Close()
 	if len(plan.Changes) != 1 || len(plan.Refused) > 0 || plan.Lacking > 0 || len(plan.Notes) > 0 {
 		t.Errorf("changes %v, refused %v, notes %q", plan.Changes, plan.Refused, plan.Notes)
+	}
+}
+
+// A skill whose directory has no name that can be installed gets one of its own, whatever else is installed.
+func TestDerivedName(t *testing.T) {
+	dir := write(t, filepath.Join(t.TempDir(), "repo"), map[string]string{
+		"skills/数据分析/SKILL.md": skillText("数据分析"), "skills/写作/SKILL.md": skillText("写作"),
+		"skills/über-uns/SKILL.md": skillText("über-uns"), "skills/uber-uns/SKILL.md": skillText("uber-uns"),
+		"skills/名前/SKILL.md": skillText("fallback"), "skills/plain/SKILL.md": skillText("other"),
+		"skills/文/SKILL.md": skillText("plain"), "skills/一/SKILL.md": skillText("twice"),
+		"skills/二/SKILL.md": skillText("twice") + "x\n", "団/same/SKILL.md": skillText("same"),
+		"隊/same/SKILL.md": skillText("same") + "x\n", "伍/same/SKILL.md": skillText("same") + "y\n"})
+	want := []string{"fallback", "plain", "same", "uber-uns"}
+	for _, name := range []string{"数据分析", "写作", "文", "一", "二"} {
+		want = append(want, "skill-"+digest.FromString(name).Encoded()[:8])
+	}
+	for _, name := range []string{"団", "隊"} {
+		want = append(want, "skill-"+digest.FromString(name).Encoded()[:8]+"/same")
+	}
+	want = append(want, "uber-uns-"+digest.FromString("über-uns").Encoded()[:8])
+	slices.Sort(want)
+	m := newMachine(t)
+	m.install(Request{Source: dir, All: true})
+	if got := names(m.open().Lock()); !slices.Equal(got, want) {
+		t.Errorf("installs %q, want %q", got, want)
+	}
+	m = newMachine(t)
+	m.install(Request{Source: dir, Skills: []string{"写作"}})
+	alone := "skill-" + digest.FromString("写作").Encoded()[:8]
+	if got := names(m.open().Lock()); !slices.Equal(got, []string{alone}) {
+		t.Errorf("alone: installs %q", got)
+	}
+}
+
+// Only a skill that is all of the source gets the name of the source.
+func TestNameOfSource(t *testing.T) {
+	dir := write(t, filepath.Join(t.TempDir(), "repo"), map[string]string{"SKILL.md": skillText("写作")})
+	m := newMachine(t)
+	m.install(Request{Source: dir})
+	if got := names(m.open().Lock()); !slices.Equal(got, []string{"repo"}) {
+		t.Errorf("installs %q", got)
 	}
 }

@@ -1,17 +1,13 @@
 package install
 
 import (
-	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/opencontainers/go-digest"
-
-	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/store"
 )
 
 // Moves decides about skills that are no longer where they came from.
@@ -58,45 +54,333 @@ func (e *MovedError) Error() string {
 // gone reports whether the source no longer has the skill in any form.
 func (e *MovedError) gone() bool { return e.To == "" && len(e.Parts) == 0 }
 
-// moved returns where the skill of an entry is in a newer version of its source, all of which is fetched and
-// has no skill at its path.
-func (p *Plan) moved(ctx context.Context, f *fetched, e *Entry) (*MovedError, error) {
-	at := e.Origin.Path
-	found := &MovedError{Path: at}
-	var named []string
-	for _, c := range f.candidates() {
+// vanished is an installed skill that its source no longer has at its path.
+type vanished struct {
+	entry *Entry
+	to    Origin   // of the entry, with the default branch if its own is gone
+	from  *fetched // all of the source
+	found *MovedError
+	err   error // why it cannot be looked for
+}
+
+// place is a path of a source.
+type place struct {
+	kind         Kind
+	source, path string
+}
+
+func (o Origin) place() place { return place{o.Kind, o.Source, o.Path} }
+
+// at returns the place of a path in the source of the skill.
+func (v *vanished) at(path string) place {
+	return place{v.entry.Origin.Kind, v.entry.Origin.Source, path}
+}
+
+// vanish notes that the source has no skill at the path of an entry. The skill may be outside of the part
+// that was fetched.
+func (p *Plan) vanish(ctx context.Context, at *sources, from *fetched, e *Entry, to Origin) (err error) {
+	if from.origin.Path != "." && !kinds[from.origin.Kind].single() {
+		from, err = at.fetch(ctx, from.origin.whole())
+		if err != nil {
+			return err
+		}
+	}
+	v := &vanished{entry: e, to: to, from: from, found: &MovedError{Path: e.Origin.Path}}
+	p.lost = append(p.lost, v)
+	return nil
+}
+
+// settle finds where the skills are that vanished from their paths, and carries out the decision about them.
+func (p *Plan) settle(ctx context.Context, access Access, moves Moves) error {
+	if len(p.lost) == 0 {
+		return nil
+	}
+	search := &search{i: p.i, taken: map[place]place{}, target: map[place]string{},
+		surveys: map[surveyKey]*survey{}}
+	if err := search.all(ctx, p.lost); err != nil {
+		return err
+	}
+	for _, v := range p.lost {
+		var c Change
+		err := v.err
+		switch {
+		case err != nil:
+		case v.found.To != "" && moves.Follow:
+			c, err = p.update(ctx, v.from, v.entry, v.to.follow(v.found.To), access)
+		case v.found.gone() && moves.Prune:
+			c = Change{Name: v.entry.Name, Before: v.entry}
+		default:
+			err = v.found
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			p.refuse(v.entry, err)
+			continue
+		}
+		p.Changes = append(p.Changes, c)
+	}
+	return nil
+}
+
+// search finds where vanished skills are. Each place becomes that of the skills of one former place at most:
+// otherwise two skills that were different would become copies of one.
+type search struct {
+	i       *Installer
+	taken   map[place]place  // the former place, by the new one; that of an installed skill is its own
+	target  map[place]string // the new path, by the former place
+	surveys map[surveyKey]*survey
+}
+
+// surveyKey tells surveys apart: a signed skill has no files of its plugin.
+type surveyKey struct {
+	from   *fetched
+	signed bool
+}
+
+// survey is what a source has where vanished skills may be. All of it is read once, for all of these.
+type survey struct {
+	skills  []surveyed // sorted as candidates are
+	err     error
+	byPath  map[string]int   // in skills
+	alike   map[string][]int // by tree, and by tree and directory name; the first by rank first
+	byName  map[string][]int // by the names of the directory and of the skill
+	sorted  []string         // all paths
+	likes   *likeness
+	compare []int // the skills in likes
+}
+
+type surveyed struct {
+	candidate
+	files *contents
+}
+
+// all finds the new places, from certain ones to likely ones.
+//
+// Errors: errors of ctx.
+func (s *search) all(ctx context.Context, lost []*vanished) error {
+	for _, e := range s.i.lock.Skills {
+		// A skill that is installed from the source too is another one.
+		s.taken[e.Origin.place()] = e.Origin.place()
+	}
+	for _, step := range []func(context.Context, []*vanished) error{s.equal, s.named, s.parts, s.similar} {
+		left := slices.DeleteFunc(slices.Clone(lost), func(v *vanished) bool {
+			return v.err != nil || !v.found.gone()
+		})
+		if err := step(ctx, left); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// survey returns the survey for a vanished skill.
+func (s *search) survey(ctx context.Context, v *vanished) *survey {
+	key := surveyKey{v.from, v.entry.Origin.Signer != ""}
+	if s.surveys[key] == nil {
+		s.surveys[key] = newSurvey(ctx, v.from, key.signed)
+	}
+	return s.surveys[key]
+}
+
+func newSurvey(ctx context.Context, f *fetched, signed bool) *survey {
+	s := &survey{byPath: map[string]int{}, alike: map[string][]int{}, byName: map[string][]int{}}
+	for _, c := range f.listed().all {
 		if c.skill == nil {
 			continue
 		}
-		files, err := f.contents(ctx, c.skill, c.plugin, e.Origin.Signer != "")
+		files, err := f.contents(ctx, c.skill, c.plugin, signed)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.path, err)
+			s.err = fmt.Errorf("%s: %w", c.path, err)
+			return s
 		}
-		if files.tree == e.Tree && (found.To == "" || rank(c.path) < rank(found.To)) {
-			found.To, found.Same = c.path, true
+		n, base, own := len(s.skills), path.Base(c.path), c.skill.Frontmatter.Name
+		s.skills = append(s.skills, surveyed{c, files})
+		s.byPath[c.path] = n
+		s.sorted = append(s.sorted, c.path)
+		tree := files.tree.String()
+		s.alike[tree] = append(s.alike[tree], n)
+		if rank(c.path) != copyRank {
+			s.alike[tree+"/"+base] = append(s.alike[tree+"/"+base], n)
 		}
-		if strings.HasPrefix(c.path, at+"/") {
-			found.Parts = append(found.Parts, c.path)
-		}
-		if path.Base(c.path) == path.Base(at) || c.skill.Frontmatter.Name == path.Base(at) {
-			named = append(named, c.path)
+		s.byName[base] = append(s.byName[base], n)
+		if own != base {
+			s.byName[own] = append(s.byName[own], n)
 		}
 	}
-	if found.To != "" {
-		return found, nil
+	for _, lists := range []map[string][]int{s.alike, s.byName} {
+		for _, list := range lists {
+			slices.SortStableFunc(list, func(a, b int) int {
+				return rank(s.skills[a].path) - rank(s.skills[b].path)
+			})
+		}
 	}
-	slices.SortStableFunc(named, func(a, b string) int { return rank(a) - rank(b) })
-	// Among several skills of one name, nothing shows which is the one.
-	if len(named) > 0 && (len(named) == 1 || rank(named[0]) < rank(named[1])) {
-		found.To = named[0]
+	slices.Sort(s.sorted)
+	return s
+}
+
+// take gives a place to a vanished skill.
+func (s *search) take(v *vanished, to string) {
+	was := v.entry.Origin.place()
+	s.taken[v.at(to)], s.target[was] = was, to
+	v.found.To = to
+}
+
+// isTaken reports whether a place of the source of a vanished skill is that of another skill.
+func (s *search) isTaken(v *vanished, to string) bool {
+	_, ok := s.taken[v.at(to)]
+	return ok
+}
+
+// equal finds the skills whose files did not change. Of several equal ones, each takes one with its own name
+// first.
+func (s *search) equal(ctx context.Context, lost []*vanished) error {
+	for _, byName := range []bool{true, false} {
+		for _, v := range lost {
+			from := s.survey(ctx, v)
+			if from.err != nil {
+				v.err = from.err
+			}
+			if v.err != nil || v.found.To != "" {
+				continue
+			}
+			key := v.entry.Tree.String()
+			if byName {
+				key += "/" + path.Base(v.entry.Origin.Path)
+			}
+			if s.again(v, from) {
+				continue
+			}
+			// A place stays taken, so the next search starts after it.
+			list := from.alike[key]
+			for len(list) > 0 && s.isTaken(v, from.skills[list[0]].path) {
+				list = list[1:]
+			}
+			from.alike[key] = list
+			if len(list) > 0 {
+				s.take(v, from.skills[list[0]].path)
+				v.found.Same = true
+			}
+		}
 	}
-	if !found.gone() {
-		return found, nil
+	return nil
+}
+
+// again gives a skill the new place of another one that was installed from the same path.
+func (s *search) again(v *vanished, from *survey) bool {
+	to, ok := s.target[v.entry.Origin.place()]
+	n, exists := from.byPath[to]
+	if !ok || !exists {
+		return false
 	}
-	var err error
-	found.To, err = p.renamed(ctx, f, e)
-	found.Alike = found.To != ""
-	return found, err
+	v.found.To, v.found.Same = to, from.skills[n].files.tree == v.entry.Tree
+	return true
+}
+
+// claim is a place that a vanished skill may have now.
+type claim struct {
+	v     *vanished
+	to    string
+	share float64 // see likeness
+}
+
+// grant gives each claimed place to the skill that is most like it. If unsure is set, nothing shows which one
+// that is if two are equally like it, and neither gets the place. It returns the claims that were granted.
+func (s *search) grant(claims []claim, unsure bool) (granted []claim) {
+	byPlace := map[place][]claim{}
+	for _, c := range claims {
+		byPlace[c.v.at(c.to)] = append(byPlace[c.v.at(c.to)], c)
+	}
+	for _, some := range byPlace {
+		slices.SortStableFunc(some, func(a, b claim) int {
+			return cmp.Or(cmp.Compare(b.share, a.share),
+				strings.Compare(a.v.entry.Origin.Path, b.v.entry.Origin.Path))
+		})
+		best := some[0]
+		was := best.v.entry.Origin.place()
+		isTie := slices.ContainsFunc(some, func(c claim) bool {
+			return c.share == best.share && c.v.entry.Origin.place() != was
+		})
+		if unsure && isTie {
+			continue
+		}
+		for _, c := range some {
+			// The path may be installed under two names.
+			if c.v.entry.Origin.place() == was {
+				s.take(c.v, c.to)
+				granted = append(granted, c)
+			}
+		}
+	}
+	return granted
+}
+
+// named finds the skills that are elsewhere with their own names.
+func (s *search) named(ctx context.Context, lost []*vanished) error {
+	type key struct {
+		from *survey
+		name string
+	}
+	found := map[key]string{}
+	byPlace := map[place][]claim{}
+	for _, v := range lost {
+		from := s.survey(ctx, v)
+		if s.again(v, from) {
+			continue
+		}
+		k := key{from, path.Base(v.entry.Origin.Path)}
+		to, ok := found[k]
+		if !ok {
+			list := slices.DeleteFunc(slices.Clone(from.byName[k.name]), func(n int) bool {
+				return s.isTaken(v, from.skills[n].path)
+			})
+			// Among several skills of one name, nothing shows which is the one.
+			if len(list) == 1 ||
+				len(list) > 1 && rank(from.skills[list[0]].path) < rank(from.skills[list[1]].path) {
+				to = from.skills[list[0]].path
+			}
+			found[k] = to
+		}
+		if to != "" {
+			byPlace[v.at(to)] = append(byPlace[v.at(to)], claim{v: v, to: to})
+		}
+	}
+	var claims []claim
+	for _, some := range byPlace {
+		if len(some) > 1 {
+			s.share(ctx, some)
+		}
+		claims = append(claims, some...)
+	}
+	s.grant(slices.DeleteFunc(claims, func(c claim) bool { return c.v.err != nil }), false)
+	return nil
+}
+
+// share sets the shares of claims to one place.
+func (s *search) share(ctx context.Context, claims []claim) {
+	from := s.survey(ctx, claims[0].v)
+	one := newLikeness()
+	failed := one.addSkill(ctx, from.skills[from.byPath[claims[0].to]].files)
+	for n, c := range claims {
+		near, err := s.nearest(ctx, c.v, one)
+		claims[n].share, c.v.err = near.best, cmp.Or(failed, err)
+	}
+}
+
+// parts finds the skills that were split.
+func (s *search) parts(ctx context.Context, lost []*vanished) error {
+	for _, v := range lost {
+		sorted, below := s.survey(ctx, v).sorted, v.entry.Origin.Path+"/"
+		n, _ := slices.BinarySearch(sorted, below)
+		for ; n < len(sorted) && strings.HasPrefix(sorted[n], below); n++ {
+			v.found.Parts = append(v.found.Parts, sorted[n])
+		}
+	}
+	return nil
 }
 
 // Two skills are alike from this share of their bytes on; git takes a file for renamed from a half on. The
@@ -106,84 +390,54 @@ const (
 	clearly    = 0.15
 )
 
-// renamed returns the path of the skill that is like the one of an entry and clearly more so than any other,
-// or "": authors who rename a skill change its directory and the name in its SKILL.md together.
-func (p *Plan) renamed(ctx context.Context, f *fetched, e *Entry) (string, error) {
-	was, err := p.i.cfg.Trees.Tree(ctx, e.Tree)
+// similar finds the skills that are like a vanished one and clearly more so than any other: authors who
+// rename a skill change its directory and the name in its SKILL.md together.
+func (s *search) similar(ctx context.Context, lost []*vanished) error {
+	var claims []claim
+	for _, v := range lost {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		from := s.survey(ctx, v)
+		if from.likes == nil {
+			from.likes = newLikeness()
+			for n, c := range from.skills {
+				if s.isTaken(v, c.path) {
+					continue
+				}
+				if err := from.likes.addSkill(ctx, c.files); err != nil {
+					from.err = fmt.Errorf("%s: %w", c.path, err)
+					break
+				}
+				from.compare = append(from.compare, n)
+			}
+		}
+		near, err := s.nearest(ctx, v, from.likes)
+		v.err = cmp.Or(from.err, err)
+		if v.err == nil && near.best >= leastAlike && near.best-near.next >= clearly {
+			claims = append(claims, claim{v, from.skills[from.compare[near.at]].path, near.best})
+		}
+	}
+	for _, c := range s.grant(claims, true) {
+		c.v.found.Alike = true
+	}
+	return nil
+}
+
+// nearest compares the stored files of a vanished skill with others.
+func (s *search) nearest(ctx context.Context, v *vanished, others *likeness) (near, error) {
+	was, err := s.i.cfg.Trees.Tree(ctx, v.entry.Tree)
 	if err != nil {
 		// Without the stored files only this advice is missing.
-		return "", ctx.Err()
+		return near{}, ctx.Err()
 	}
-	best, next, at := 0.0, 0.0, ""
-	for _, c := range f.candidates() {
-		// A skill that is installed from the source too is another one.
-		if c.skill == nil || p.i.lock.from(f.origin, c.path) != nil {
-			continue
-		}
-		files, err := f.contents(ctx, c.skill, c.plugin, e.Origin.Signer != "")
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", c.path, err)
-		}
-		share, err := alike(ctx, was, files)
-		if err != nil {
-			return "", err
-		}
-		if share <= best {
-			next = max(next, share)
-			continue
-		}
-		best, next, at = share, best, c.path
+	found, err := others.nearest(was)
+	if errors.Is(err, errTooMuch) {
+		err = refuse("look for it there, or `skillsd remove` it",
+			"the source no longer has it at %q, and has too much to find it under another name",
+			clip(v.entry.Origin.Path))
 	}
-	if best < leastAlike || best-next < clearly {
-		return "", nil
-	}
-	return at, nil
-}
-
-// alike returns the share of bytes that a stored skill and a fetched one have in common, from 0 to 1: equal
-// files, whatever their names are, and equal lines of the two SKILL.md.
-func alike(ctx context.Context, was *store.Tree, now *contents) (float64, error) {
-	sizes, before, after, common := map[digest.Digest]int64{}, int64(0), int64(0), int64(0)
-	var text []byte
-	for _, f := range was.Files {
-		before += f.Size
-		if strings.Contains(f.Path, "/") || !isSkillFile(f.Path) {
-			sizes[f.Digest] = f.Size
-			continue
-		}
-		var err error
-		text, err = was.ReadFile(f.Path)
-		if err != nil {
-			return 0, err
-		}
-	}
-	for _, f := range now.files() {
-		after += f.Size
-		common += sizes[f.Digest]
-		// A second copy of a file is not common to both.
-		delete(sizes, f.Digest)
-	}
-	fresh, err := now.skill.Read(ctx, now.skill.File, skills.MaxSkillFile)
-	if err != nil {
-		return 0, err
-	}
-	common += commonLines(text, fresh.Data)
-	return float64(common) / float64(max(before, after, 1)), nil
-}
-
-// commonLines returns the bytes of the lines that two texts have in common, in any order.
-func commonLines(a, b []byte) (common int64) {
-	lines := map[string]int{}
-	for line := range bytes.Lines(a) {
-		lines[string(line)]++
-	}
-	for line := range bytes.Lines(b) {
-		if lines[string(line)] > 0 {
-			lines[string(line)]--
-			common += int64(len(line))
-		}
-	}
-	return common
+	return found, err
 }
 
 // follow returns the origin of a skill at another path of the source.

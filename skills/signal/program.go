@@ -63,6 +63,7 @@ const (
 	schedules // it may make other programs run one later
 	fills     // it may write a file
 	connects  // it opens a connection between any two programs
+	hooks     // it may write a git hook
 
 	values = schedules - 1
 )
@@ -111,6 +112,7 @@ var sources = []struct {
 	{schedules, schedulers},
 	{fills, writers},
 	{connects, sockets},
+	{hooks, []string{"hook"}},
 }
 
 // agentFiles are the names of files that configure an agent.
@@ -126,6 +128,9 @@ func (s *Scanner) searchProgram(line []byte) {
 	if s.program == code && (bytes.Count(line, []byte(`"""`))+bytes.Count(line, []byte(`'''`)))%2 == 1 {
 		s.docs = !s.docs
 		return
+	}
+	if len(s.hookEnd) > 0 {
+		s.searchHook(line)
 	}
 	if s.docs || isComment(line) {
 		return

@@ -98,6 +98,11 @@ type Scanner struct {
 	hiddenLine  int
 	configured  int  // the line of an order to change an agent's configuration, or 0
 	open        bool // the saved file came from an open address
+
+	hookEnd    []byte // the line that ends the git hook which the program writes, or nothing
+	hookLine   int    // the line where the program begins to write it
+	hooksLine  int    // the line that names a directory of the project as the one of its git hooks, or 0
+	fillsHooks bool   // the program puts something else into a directory of hooks
 }
 
 // finding is the number of findings of a kind in a file, and the first line. The plain ones are more than
@@ -131,6 +136,7 @@ func (s *Scanner) Begin(file string, limit int) {
 		recent:   s.recent,
 		names:    s.names[:0],
 		hidden:   s.hidden[:0],
+		hookEnd:  s.hookEnd[:0],
 	}
 	s.recent.reset()
 	// Python executes lines of a .pth file at each start (module site).
@@ -489,6 +495,9 @@ func (s *Scanner) End() []Signal {
 	}
 	if s.hiding {
 		s.endHidden()
+	}
+	if s.hooksLine > 0 && s.fillsHooks {
+		s.countPlain(Unasked, s.hooksLine)
 	}
 	var out []Signal
 	for kind, found := range s.found {

@@ -38,6 +38,9 @@ func (s *Scanner) searchStartup(line []byte, here []tainted, does taint) {
 	isStartup := slices.ContainsFunc(here, func(t tainted) bool { return t.from&startup != 0 })
 	has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
 	isScheduler := does&schedules != 0
+	if s.program == shell && does&hooks != 0 && s.isOrdinaryHook(line) {
+		return
+	}
 	if !isStartup && !isScheduler || !s.spend(line) || s.isPrinted(line) || isSetting(line) &&
 		!has("/.ssh/") {
 		return
@@ -127,8 +130,11 @@ func argument(list []byte) []byte {
 var addsContent = pattern.New(`(?i)\b(?:Add|Set)-Content\b|\bOut-File\b`)
 
 // isSetting reports whether a line adds nothing but a variable, as installers do for the search path: it runs
-// nothing, and names no place where everyone may write.
+// nothing, and names no place where everyone may write. The setup of an installed program is a setting too.
 func isSetting(line []byte) bool {
+	if m := setup().FindSubmatch(line); m != nil && !slices.Contains(anyText, string(m[1])) {
+		return true
+	}
 	m := setting().FindSubmatch(line)
 	return m != nil && !strings.Contains(string(m[0]), "/tmp") && !strings.Contains(string(m[0]), "/dev/shm")
 }
@@ -136,6 +142,22 @@ func isSetting(line []byte) bool {
 // setting matches a line that adds the setting of a variable.
 var setting = pattern.New(`^\s*(?:echo|printf)\s+["']?(?:\\n)?(?:export |set -gx )\w+[= ](?:\\"|[^;|&` +
 	"`" + `])*>>`)
+
+// setup matches a line that adds the setup of an installed program to the start of shells, as its manual
+// asks: eval "$(direnv hook bash)". The name has no directory, and the other words are plain, so that the
+// shell runs that program and nothing else. A test may precede it.
+var setup = pattern.New(`^\s*(?:(?:if\s+)?(?:!\s*)?(?:grep\s[^;&|$` + "`" + `]*|\[[^;&|` + "`" + `]*\]|` +
+	`command -v [\w.-]+[^;&|$` + "`" + `]*)\s*(?:\|\||&&|;\s*then)\s*)?` +
+	`(?:echo|printf)\s+["'](?:\\n)?(?:eval\s+\\?["']?\\?\$\(` +
+	`|(?:source|\.)\s+<\()([\w.-]+)` +
+	`(?:\s+[\w=.-]+)*\s+(?:init|hook|completions?|activate|shellenv|env|shell|--alias)` +
+	`(?:\s+(?:-\s*)?[\w=.-]*)*\)\\?["']?(?:\\n)?["']\s*>>\s*\S+\s*(?:;\s*fi\s*)?$`)
+
+// anyText are programs that print or run any text, so the line runs whatever a file or an address has.
+var anyText = []string{"cat", "head", "tail", "sed", "awk", "echo", "printf", "tr", "rev", "curl", "wget", "nc",
+	"ncat", "base64", "xxd", "openssl", "gunzip", "zcat", "sh", "bash", "zsh", "dash", "ksh",
+	"env", "command", "exec", "eval", "source", "sudo", "xargs", "python", "python3", "perl",
+	"ruby", "node", "php", "bun", "deno", "npx", "bunx", "uvx", "ssh", "git", "docker", "."}
 
 // searchConnection searches a line of a program for a connection in the place of the input and output of a
 // shell.

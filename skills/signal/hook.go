@@ -1,0 +1,134 @@
+package signal
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/skills/pattern"
+)
+
+// A git hook that calls the tools of its project is ordinary, wherever it is. A script that writes one has its
+// lines in view, so these decide.
+
+// Expressions that match the beginning of a git hook in a shell, commands that put something else into a
+// directory of hooks, and one that makes a directory of the project the one for its hooks.
+var (
+	hookText = pattern.New(`^\s*cat\s*(?:>\s*` + hookName + `\s*<<-?\s*["']?(\w+)["']?` +
+		`|<<-?\s*["']?(\w+)["']?\s*>\s*` + hookName + `)\s*$`)
+	hookFill = pattern.New(`(?:^|[\s;&|])(?:cp|mv|install|ln|rsync|tar|unzip|curl|wget|git\s+clone|tee)\s` +
+		`[^;&|]*hook|>\s*[^\s;&|]*hook`)
+	hookDir = pattern.New(`^\s*git\s+(?:-C\s+\S+\s+)?config\s+(?:--local\s+)?core\.[hH]ooks[pP]ath\s+` +
+		`["']?([\w.-][\w./-]*hook[\w./-]*|\.?hook[\w./-]*)["']?\s*` +
+		"(?:(?:&&|\\|\\||;)\\s*(?:echo|printf|true)\\b[^;&|>$`]*)?$")
+)
+
+const hookName = `(?:"[^"]*|\S*)hooks/(?:pre|post|commit|prepare)-[\w-]+["']?`
+
+// isOrdinaryHook reports whether a line begins a git hook whose lines follow, or sets the directory of hooks
+// to one of the project. What they contain decides later.
+func (s *Scanner) isOrdinaryHook(line []byte) bool {
+	if !s.spend(line) {
+		return false
+	}
+	if m := hookText().FindSubmatch(line); m != nil {
+		s.hookEnd, s.hookLine = append(append(s.hookEnd[:0], m[1]...), m[2]...), s.line
+		return true
+	}
+	if m := hookDir().FindSubmatch(line); m != nil && !bytes.Contains(m[1], []byte("..")) {
+		s.hooksLine = s.line
+		return true
+	}
+	s.fillsHooks = s.fillsHooks || hookFill().Match(line) && !s.isPrinted(line)
+	return false
+}
+
+// searchHook searches a line of a git hook that a program writes.
+func (s *Scanner) searchHook(line []byte) {
+	text := bytes.TrimSpace(line)
+	switch {
+	case bytes.Equal(text, s.hookEnd):
+	case !s.spend(line), !callsTools(text):
+		s.countPlain(Unasked, s.hookLine)
+	default:
+		return
+	}
+	s.hookEnd = s.hookEnd[:0]
+}
+
+// Expressions for the parts of a line of a hook.
+var (
+	quoted  = pattern.New("\"[^\"`]*\"|'[^']*'")
+	toNull  = pattern.New(`(?:[12&]?>|>&)\s*(?:/dev/null|&[12]|[12]\b)`)
+	parts   = pattern.New("&&|\\|\\||[;|()`]|\\$\\(")
+	leading = pattern.New(`^(?:(?:if|elif|then|else|do|while|until|!|exec|time|xargs(?:\s+-\S+)*` +
+		`|\w+=\S*)(?:\s+|$))+`)
+	onPlace  = pattern.New(`(?:^|[\s=:"'])(?:/|~)|://|\$\{?HOME\b|\.\./|>`)
+	inPlace  = pattern.New(`^(?:\./)?[\w.-]+(?:/[\w.-]+)+$|^\./[\w.-]+$`)
+	runsCode = pattern.New(`\s-(?:c|e|r|p|-eval|-command)\s*Q`)
+)
+
+// tools are the commands of hooks: checkers, builders and runners of a project, and what a shell needs to call
+// them. None of them sends a text or runs one from elsewhere.
+var tools = strings.Fields(`npm pnpm yarn bun npx bunx make just task go gofmt goimports golangci-lint staticcheck cargo
+	rustfmt pytest ruff black mypy flake8 isort pylint pyright tox nox uv poetry pipenv hatch pre-
+	commit eslint prettier tsc jest vitest mocha lint-staged commitlint husky lefthook biome
+	stylelint markdownlint shellcheck shfmt yamllint hadolint gitleaks gradle mvn dotnet bundle rake
+	rspec rubocop composer phpunit phpstan swiftlint swiftformat ktlint mix terraform tflint
+	sqlfluff buf clang-format cmake ctest turbo nx echo printf exit return cd true false test [ [[ ]
+	]] grep sort uniq head tail wc cut tr cat basename dirname command set fi done for case esac { }
+	: read local export unset shift break continue if then else do`)
+
+// reads are the commands of git that neither send nor set anything.
+var reads = []string{"diff", "rev-parse", "status", "ls-files", "add", "stash", "show", "log", "symbolic-ref",
+	"branch", "grep", "diff-index", "describe", "cat-file", "lfs"}
+
+// callsTools reports whether a line of a hook calls nothing but tools of its project.
+func callsTools(text []byte) bool {
+	if len(text) == 0 || text[0] == '#' {
+		return true
+	}
+	// A text in quotes is one word, unless the shell runs a part of it.
+	text = quoted().ReplaceAllFunc(text, func(q []byte) []byte {
+		if q[0] == '"' && bytes.Contains(q, []byte("$(")) {
+			return q[1 : len(q)-1]
+		}
+		if onPlace().Match(q) && !bytes.ContainsAny(q, " ") {
+			return q
+		}
+		return []byte("Q")
+	})
+	text = toNull().ReplaceAll(text, nil)
+	if onPlace().Match(text) {
+		return false
+	}
+	for _, part := range parts().Split(string(text), -1) {
+		part = leading().ReplaceAllString(strings.TrimSpace(part), "")
+		words := strings.Fields(part)
+		if len(words) > 0 && !isTool(words, part) {
+			return false
+		}
+	}
+	return true
+}
+
+// isTool reports whether a command is one of a project.
+func isTool(words []string, command string) bool {
+	second := ""
+	if len(words) > 1 {
+		second = words[1]
+	}
+	isPlace := func(word string) bool { return inPlace().MatchString(word) }
+	switch name := words[0]; name {
+	case "git":
+		return slices.Contains(reads, second)
+	case "python", "python3":
+		return second == "-m" || isPlace(second)
+	case "sh", "bash", "node", "deno", "ruby", "php":
+		return isPlace(second)
+	case "echo", "printf", "grep", "set", "test", "[", "[[":
+		return true
+	default:
+		return (slices.Contains(tools, name) || isPlace(name)) && !runsCode().MatchString(command)
+	}
+}
