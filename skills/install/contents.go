@@ -283,6 +283,14 @@ func (f *fetched) count(size int64) error {
 	return nil
 }
 
+// giveBack takes back a count.
+func (f *fetched) giveBack(size int64) {
+	f.done.mu.Lock()
+	defer f.done.mu.Unlock()
+	f.done.files--
+	f.done.bytes -= size
+}
+
 // hash returns the size and the digest of a file of the source.
 func (f *fetched) hash(name string) (store.File, error) {
 	f.done.mu.Lock()
