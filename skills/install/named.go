@@ -111,7 +111,7 @@ func (n *namer) all(ctx context.Context) error {
 		if !slices.Contains(programs, path.Ext(next)) {
 			continue
 		}
-		data := n.f.text(next)
+		data := n.f.text(next, n.into.hides)
 		if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
 			continue
 		}
