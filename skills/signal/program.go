@@ -64,6 +64,7 @@ const (
 	fills     // it may write a file
 	connects  // it opens a connection between any two programs
 	hooks     // it may write a git hook
+	tokens    // it may print what the user is logged in with
 
 	values = schedules - 1
 )
@@ -104,7 +105,11 @@ var sources = []struct {
 		"wallet.dat", "/etc/shadow", "dict(os.environ)", "os.environ.copy()", "os.environ.items()",
 		"JSON.stringify(process.env)", "$(printenv", "$(env)", ".bash_history", ".zsh_history",
 		"cookies.sqlite", "@.env", "cat .env",
-		"< .env"}},
+		"< .env",
+		// what agents log in with, wallets, and a password that the user types
+		".claude/.credentials", ".codex/auth.json", ".gemini/oauth_creds", ".config/gh/hosts",
+		".electrum", "/Exodus", ".config/solana", ".bitcoin", ".ethereum/keystore", "Ledger Live",
+		"hidden answer"}},
 	{settings, agentFiles},
 	{startup, startupFiles},
 	{link, []string{"https.request(", "http.request(", "net.connect(", "tls.connect(", "HTTPSConnection(",
@@ -113,6 +118,7 @@ var sources = []struct {
 	{fills, writers},
 	{connects, sockets},
 	{hooks, []string{"hook"}},
+	{tokens, []string{"auth token", "access-token", "configure get ", "op read ", "pass show "}},
 }
 
 // agentFiles are the names of files that configure an agent.
@@ -148,9 +154,16 @@ func (s *Scanner) searchProgram(line []byte) {
 	if len(here) > 0 {
 		s.searchSinks(line, here)
 	}
+	if does&tokens != 0 && s.program == shell && s.spend(line) && sendsToken().Match(line) &&
+		!s.isPrinted(line) {
+		s.countPlain(Phrase, s.line)
+	}
 	s.searchConnection(line, does)
 	s.searchStartup(line, here, does)
 	s.assign(line, len(here) > 0)
+	if s.program == code {
+		s.packs(line, here)
+	}
 	if s.program == shell {
 		s.copies(line, here)
 	}
@@ -219,6 +232,9 @@ func (s *Scanner) tainted(line []byte, from taint) (here []tainted) {
 	if openText(line) {
 		here = append(here, tainted{from: open})
 	}
+	if from&secret == 0 && hasOwnEnv(line) {
+		here = append(here, tainted{from: secret})
+	}
 	for _, known := range s.names {
 		// The name of a file follows a directory, so a directory never ends a word.
 		isDir := known.name[len(known.name)-1] == '/'
@@ -270,6 +286,69 @@ func (s *Scanner) copies(line []byte, here []tainted) {
 		}
 	}
 }
+
+// hasOwnEnv reports whether a line names the file .env in a hidden directory of the user, where a program keeps
+// its keys: ~/.NAME/.env. The .env of a project is in its root, and scripts of the project load it.
+func hasOwnEnv(line []byte) bool {
+	const file = "/.env"
+	for from := 0; ; {
+		i := bytes.Index(line[from:], []byte(file))
+		if i < 0 {
+			return false
+		}
+		at, end := from+i, from+i+len(file)
+		from = end
+		dir := at
+		for dir > 0 && (isWord(line[dir-1]) || line[dir-1] == '-') {
+			dir--
+		}
+		isHidden := dir < at && dir > 1 && line[dir-1] == '.' && bytes.IndexByte([]byte("/\"'"), line[dir-2]) >= 0
+		isWhole := end == len(line) || !isWord(line[end]) && line[end] != '.'
+		if isHidden && isWhole && ofHome().Match(line[:dir-1]) {
+			return true
+		}
+	}
+}
+
+// ofHome matches the text before a path in the directory of the user.
+var ofHome = pattern.New(`(?i)(?:~|\bhome\w*\b\}?(?:\(\))?)["'\s,/+)]*$`)
+
+// sendsToken matches a command that prints what the user is logged in with into the body of a request. In a
+// header it goes to the service that issued it.
+var sendsToken = pattern.New(`\b` + printsToken + `\b[^|;&]*\|(?:[^|;&]*\|)*\s*` +
+	`(?:curl\b.*(?:@-|\s-T\s*-)|wget\b.*=(?:-|/dev/stdin)|nc(?:at)?\s)` +
+	`|\bcurl\b.*\s(?:-d|-F|--data\S*|--form)[\s=]*["']?[^\s"']*(?:\$\(|\x60)\s*` + printsToken)
+
+const printsToken = `(?:gh auth token|gcloud auth (?:application-default )?print-(?:access|identity)-token|` +
+	`az account get-access-token|aws configure get|op read|pass show)`
+
+// packs records an archive that gets a secret, and what it is written into.
+func (s *Scanner) packs(line []byte, here []tainted) {
+	if bytes.Contains(line, []byte("ZipFile(")) || bytes.Contains(line, []byte("tarfile.open(")) {
+		if m := archive().FindSubmatch(line); m != nil {
+			s.archive = append(s.archive[:0], bytes.Join([][]byte{m[1], m[3]}, nil)...)
+			s.packed = append(s.packed[:0], m[2]...)
+		}
+	}
+	if len(s.archive) == 0 || !slices.ContainsFunc(here, func(t tainted) bool { return t.from&secret != 0 }) ||
+		!s.spend(line) {
+		return
+	}
+	for _, m := range packing().FindAllSubmatch(line, -1) {
+		if bytes.Equal(m[1], s.archive) {
+			s.name(string(s.archive), secret)
+			s.name(string(s.packed), secret)
+			return
+		}
+	}
+}
+
+// archive matches an archive that a program opens, and the file or the buffer that it is written into.
+var archive = pattern.New(`(?:([A-Za-z_]\w*)\s*=\s*)?\b(?:[\w.]*ZipFile|tarfile\.open)\(\s*` +
+	`(?:file(?:obj)?\s*=\s*)?["']?([\w./~-]+)["']?[^)]*\)(?:\s+as\s+([A-Za-z_]\w*))?`)
+
+// packing matches a call that adds to an archive.
+var packing = pattern.New(`\b([A-Za-z_]\w*)\.(?:write|writestr|add|addfile)\(`)
 
 // copied matches a command that copies to the directory of a variable.
 var copied = pattern.New(`(?:^|[\s;&|])(?:cp|rsync|install|mv)\s[^;&|]*\s["']?\$\{?(\w{1,60})\}?[^\s;&` +

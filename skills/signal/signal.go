@@ -103,6 +103,8 @@ type Scanner struct {
 	hookLine   int    // the line where the program begins to write it
 	hooksLine  int    // the line that names a directory of the project as the one of its git hooks, or 0
 	fillsHooks bool   // the program puts something else into a directory of hooks
+
+	archive, packed []byte // an archive that the program opens, and what it is written into
 }
 
 // finding is the number of findings of a kind in a file, and the first line. The plain ones are more than
@@ -137,6 +139,8 @@ func (s *Scanner) Begin(file string, limit int) {
 		names:    s.names[:0],
 		hidden:   s.hidden[:0],
 		hookEnd:  s.hookEnd[:0],
+		archive:  s.archive[:0],
+		packed:   s.packed[:0],
 	}
 	s.recent.reset()
 	// Python executes lines of a .pth file at each start (module site).
