@@ -219,6 +219,7 @@ type installOptions struct {
 	Tier, SHA256 string
 	request      install.Request
 	access       config.AccessOptions
+	Plugins      []string
 	DryRun, JSON bool
 	Yes          bool
 }
@@ -259,7 +260,7 @@ func newInstallCmd(a *app) *cobra.Command {
 	flags.StringVar(&opts.SHA256, "sha256", "",
 		"`DIGEST` that the bytes of the archive must have, now and at updates")
 	flags.StringVar(&opts.request.Subdir, "subdir", "", "look in this `DIR` of the source only")
-	flags.StringVar(&opts.request.Plugin, "plugin", "", "install the skills of this `PLUGIN` of the source")
+	flags.StringArrayVar(&opts.Plugins, "plugin", nil, "install the skills of this `PLUGIN` of the source")
 	flags.StringVar(&opts.request.Name, "name", "", "`NAME` to install the skill under")
 	flags.StringVar(&opts.Tier, "tier", skills.LeastTrusted().String(),
 		"how far the skills are trusted: `TIER` is "+skills.TierList())
@@ -280,6 +281,14 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 	o.request.Source, o.request.Skills = args[0], args[1:]
 	if len(o.request.Skills) > 0 && o.request.All {
 		return exit.Usagef("leave one of them out", "--all installs every skill, and skills are named too")
+	}
+	// Only the last one would be installed, and the result would not show that.
+	if len(o.Plugins) > 1 {
+		return exit.Usagef("run it once for each plugin, or install all with --all",
+			"--plugin is given %d times, and one plugin is installed at a time", len(o.Plugins))
+	}
+	if len(o.Plugins) == 1 {
+		o.request.Plugin = o.Plugins[0]
 	}
 	if o.SHA256 != "" {
 		o.request.Digest = digest.Digest("sha256:" + strings.ToLower(strings.TrimPrefix(o.SHA256, "sha256:")))

@@ -400,7 +400,9 @@ func (f *fetched) withName(all []candidate, name string) (found []candidate) {
 			return []candidate{c}
 		}
 		isNamed := func(name string) bool {
-			return path.Base(c.path) == name || c.skill != nil && c.skill.Frontmatter.Name == name
+			return path.Base(c.path) == name ||
+				// A dry run shows the name that the skill would get.
+				c.skill != nil && (c.skill.Frontmatter.Name == name || f.name(c) == name)
 		}
 		switch {
 		case inGroup && of != nil && c.isOf(of) && isNamed(own):

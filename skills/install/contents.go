@@ -53,6 +53,9 @@ type contents struct {
 	// private are the paths in the skill of files and directories that the source may never have given away.
 	private []string
 
+	// hides is set if the modes of files elsewhere do not show whether they are private, see hidesAll.
+	hides bool
+
 	// unsettled is set if the skill uses the directory of its plugin, and nothing of it could be taken.
 	unsettled bool
 }
@@ -78,9 +81,15 @@ type completions struct {
 	mu     sync.Mutex
 	linked map[string]func() (*contents, error) // by the path of the skill
 	whole  map[string]func() (*contents, error) // by the path and the plugin
-	hashed map[string]store.File                // by the path in the source
-	files  int                                  // taken for all skills
+	hashed map[hashKey]store.File
+	files  int // taken for all skills
 	bytes  int64
+}
+
+// hashKey is a path in the source, and how its mode is judged, see contents.
+type hashKey struct {
+	name  string
+	hides bool
 }
 
 // once returns what compute returns for the skill at a path, computed by the first call.
@@ -143,6 +152,7 @@ func (f *fetched) takeLinks(ctx context.Context, sk *skills.Skill) (*contents, e
 	c := &contents{skill: sk, own: index, from: map[string]string{}}
 	defer func() { c.settle() }()
 	t := f.taker(c)
+	c.hides = t != nil && t.hidesAll()
 	for _, d := range index.Diagnostics {
 		isLeft := d.Code == skills.CodeResourceOutside || d.Code == skills.CodeUnreadableResource
 		taken := false
@@ -246,7 +256,7 @@ func (t *taker) file(ctx context.Context, from, to string) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	file, err := t.f.hash(from)
+	file, err := t.f.hash(from, t.into.hides)
 	if errors.Is(err, skills.ErrPermission) {
 		t.into.refused(to)
 	}
@@ -283,15 +293,25 @@ func (f *fetched) count(size int64) error {
 	return nil
 }
 
-// hash returns the size and the digest of a file of the source.
-func (f *fetched) hash(name string) (store.File, error) {
+// giveBack takes back a count.
+func (f *fetched) giveBack(size int64) {
 	f.done.mu.Lock()
-	known, ok := f.done.hashed[name]
+	defer f.done.mu.Unlock()
+	f.done.files--
+	f.done.bytes -= size
+}
+
+// hash returns the size and the digest of a file of the source for a skill; hides is that of its contents.
+func (f *fetched) hash(name string, hides bool) (store.File, error) {
+	// A file that one skill may have can be private for another one.
+	key := hashKey{name, hides}
+	f.done.mu.Lock()
+	known, ok := f.done.hashed[key]
 	f.done.mu.Unlock()
 	if ok {
 		return known, nil
 	}
-	in, err := f.openFile(name)
+	in, err := f.openFile(name, hides)
 	if err != nil {
 		return store.File{}, err
 	}
@@ -306,14 +326,14 @@ func (f *fetched) hash(name string) (store.File, error) {
 	f.done.mu.Lock()
 	defer f.done.mu.Unlock()
 	if f.done.hashed == nil {
-		f.done.hashed = map[string]store.File{}
+		f.done.hashed = map[hashKey]store.File{}
 	}
-	f.done.hashed[name] = file
+	f.done.hashed[key] = file
 	return file, nil
 }
 
-// openFile opens a regular file of the source by its path without links.
-func (f *fetched) openFile(name string) (fs.File, error) {
+// openFile opens a regular file of the source by its path without links, for a skill with these hides.
+func (f *fetched) openFile(name string, hides bool) (fs.File, error) {
 	file, err := f.all.Open(name)
 	if err != nil {
 		return nil, err
@@ -324,18 +344,18 @@ func (f *fetched) openFile(name string) (fs.File, error) {
 		return nil, errors.Join(err, file.Close())
 	case !info.Mode().IsRegular():
 		return nil, errors.Join(skills.ErrNotFile, file.Close())
-	case info.Mode()&0o004 == 0 && (fsys.Names(info) > 1 || f.origin.Kind == KindDirectory && !hidesAll()):
+	case info.Mode()&0o004 == 0 && (fsys.Names(info) > 1 || f.origin.Kind == KindDirectory && !hides):
 		// As for files of skills: the owner of a private file may never have given it to the source. A
-		// directory of this machine also has files of its user that no author publishes. If the umask hides
-		// every new file, the mode does not show that: a plugin lost its shared files.
+		// directory of this machine also has files of its user that no author publishes. If all files are
+		// hidden, the mode does not show that: a plugin lost its shared files.
 		return nil, errors.Join(skills.ErrPermission, file.Close())
 	}
 	return file, nil
 }
 
 // text reads a text of the source of at most maxNaming bytes; it returns nil for any other file.
-func (f *fetched) text(name string) []byte {
-	file, err := f.openFile(name)
+func (f *fetched) text(name string, hides bool) []byte {
+	file, err := f.openFile(name, hides)
 	if err != nil {
 		return nil
 	}
@@ -353,7 +373,7 @@ func (c *contents) stage(ctx context.Context, f *fetched, st store.Putter) (*sto
 		return c.skill.Stage(ctx, st)
 	}
 	return c.skill.StageWith(ctx, st, c.more, func(name string) (io.ReadCloser, error) {
-		return f.openFile(c.from[name])
+		return f.openFile(c.from[name], c.hides)
 	})
 }
 

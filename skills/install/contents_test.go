@@ -181,6 +181,17 @@ func TestNamedInPlugin(t *testing.T) {
 	}
 }
 
+// What is given back, since its whole exceeds the limits of a skill, does not count for the source.
+func TestNamedGivenBack(t *testing.T) {
+	big := strings.Repeat("x", maxNamedBytes-1)
+	files := map[string]string{".claude-plugin/plugin.json": `{"name": "p"}`, "big/1": big, "big/2": big}
+	for n := range maxTakenBytes/len(big) + 2 {
+		files[fmt.Sprintf("skills/s%d/SKILL.md", n)] = skillText("s") + "Read ${CLAUDE_PLUGIN_ROOT}/big/.\n"
+	}
+	m := newMachine(t)
+	m.install(Request{Source: write(t, t.TempDir(), files), Plugin: "p"})
+}
+
 // A signature is about the files of a skill: files of its plugin would be installed under it, unsigned. What its
 // links lead to must be signed.
 func TestSignedAlone(t *testing.T) {

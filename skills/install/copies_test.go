@@ -118,11 +118,13 @@ func TestDerivedName(t *testing.T) {
 	if got := names(m.open().Lock()); !slices.Equal(got, want) {
 		t.Errorf("installs %q, want %q", got, want)
 	}
-	m = newMachine(t)
-	m.install(Request{Source: dir, Skills: []string{"写作"}})
 	alone := "skill-" + digest.FromString("写作").Encoded()[:8]
-	if got := names(m.open().Lock()); !slices.Equal(got, []string{alone}) {
-		t.Errorf("alone: installs %q", got)
+	for _, name := range []string{"写作", alone} {
+		m = newMachine(t)
+		m.install(Request{Source: dir, Skills: []string{name}})
+		if got := names(m.open().Lock()); !slices.Equal(got, []string{alone}) {
+			t.Errorf("%s alone: installs %q", name, got)
+		}
 	}
 }
 

@@ -111,7 +111,7 @@ func (n *namer) all(ctx context.Context) error {
 		if !slices.Contains(programs, path.Ext(next)) {
 			continue
 		}
-		data := n.f.text(next)
+		data := n.f.text(next, n.into.hides)
 		if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
 			continue
 		}
@@ -268,6 +268,7 @@ func (n *namer) take(ctx context.Context, name string, directories bool) error {
 	if n.files < 0 || n.bytes < 0 {
 		for _, file := range n.into.more[before:] {
 			delete(n.into.from, file.Path)
+			n.f.giveBack(file.Size)
 		}
 		n.into.more, n.files, n.bytes = n.into.more[:before], files, size
 		n.over = append(n.over, name)

@@ -4,7 +4,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/skillsd/skillsd/skills"
 )
@@ -44,17 +43,25 @@ func (t *taker) private(real string, isDir bool) bool {
 			continue
 		}
 		info, err := t.f.all.Lstat(strings.Join(segments[:n+1], "/"))
-		if err != nil || info.Mode()&0o001 == 0 && !hidesAll() {
+		if err != nil || info.Mode()&0o001 == 0 && !t.into.hides {
 			return true
 		}
 	}
 	return false
 }
 
-// hidesAll reports whether the user's umask keeps every new file from other users. The mode of a file then
-// does not show whether its owner meant to keep it. A stranger who made an archive chose the modes in it, but
-// only the user sets the umask.
-var hidesAll = sync.OnceValue(func() bool { return umask()&0o005 == 0o005 })
+// hidesAll reports whether the user's umask keeps every new file from other users, and the skill was written
+// under it. The mode of a file then does not show whether its owner meant to keep it. A stranger who made an
+// archive chose the modes in it, but only the user sets the umask.
+func (t *taker) hidesAll() bool {
+	if umask()&0o005 != 0o005 {
+		return false
+	}
+	// In a tree with files for other users, such as one that was made under another umask, the owner hid each
+	// file that is not for them.
+	info, err := t.f.all.Lstat(path.Join(t.at, t.into.skill.File))
+	return err == nil && info.Mode()&0o004 == 0
+}
 
 // isPublished reports whether authors publish the entry with a name in a hidden directory; an empty name
 // means the directory, whose entries are judged one by one.

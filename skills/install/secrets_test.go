@@ -44,7 +44,7 @@ func TestPrivate(t *testing.T) {
 		{KindDirectory, ".", ".curated/a", ".curated/a/.x/y.md", true},
 	} {
 		f := &fetched{origin: Origin{Kind: test.kind, Path: test.part}, all: heldDir{root}}
-		taker := &taker{f: f, at: test.skill}
+		taker := &taker{f: f, into: &contents{}, at: test.skill}
 		if got := taker.private(test.real, false); got != test.private {
 			t.Errorf("private(%s) for %s of %s in a %s = %v", test.real, test.skill, test.part, test.kind, got)
 		}

@@ -3,6 +3,7 @@ package signal
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/skills/pattern"
@@ -67,6 +68,14 @@ func isHere(host string) bool {
 	name := withoutPort(host)
 	at, err := netip.ParseAddr(strings.Trim(name, "[]"))
 	return name == "localhost" || err == nil && at.IsLoopback()
+}
+
+// fromHere reports whether all addresses of a command are of this machine.
+func fromHere(command []byte) bool {
+	found := address().FindAllSubmatch(command, -1)
+	return len(found) > 0 && !slices.ContainsFunc(found, func(m [][]byte) bool {
+		return !isHere(strings.ToLower(string(m[2])))
+	})
 }
 
 // isSample reports whether a host is one that documentation uses and no one owns.

@@ -113,8 +113,8 @@ var writtenAs = pattern.New(`(?i)\bopen\(\s*` + value + `\s*,\s*(?:mode\s*=\s*)?
 // writers are texts. Each match of writtenAs has one.
 var writers = []string{"open(", "write", "Write", "WRITE", "retrieve", "Download", "getstore", "put_contents"}
 
-// writesFile records the files that a line of a program writes.
-func (s *Scanner) writesFile(line []byte) {
+// writesFile records the file that a line of a program writes, and whether it fetches what it writes.
+func (s *Scanner) writesFile(line []byte, here []tainted) {
 	// Written names must not use up the room for the values from elsewhere.
 	const kept = 8
 	if len(s.names) >= maxNames-kept || !s.spend(line) {
@@ -128,7 +128,14 @@ func (s *Scanner) writesFile(line []byte) {
 	if !strings.ContainsAny(name, `"'`) {
 		name = string(bytes.Join(m[1:], nil))
 	}
-	s.name(strings.Trim(name, `"'`), written)
+	from := written
+	// What a program decodes is often an image, so a literal counts only with a call that fetches.
+	isFetched := func(t tainted) bool { return t.from&fetched != 0 && (t.name != "" && s.fetches || loads(line)) }
+	if bytes.Contains(line, []byte("urlretrieve")) || bytes.Contains(line, []byte("getstore")) ||
+		slices.ContainsFunc(here, isFetched) {
+		from |= arrived
+	}
+	s.name(strings.Trim(name, `"'`), from)
 }
 
 // Expressions that match the text between the beginning of a line and a file that it starts, and for chmod

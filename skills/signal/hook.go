@@ -70,7 +70,8 @@ var (
 
 // tools are the commands of hooks: checkers, builders and runners of a project, and what a shell needs to call
 // them. None of them sends a text or runs one from elsewhere.
-var tools = strings.Fields(`npm pnpm yarn bun npx bunx make just task go gofmt goimports golangci-lint staticcheck cargo
+var tools = strings.Fields(`npm pnpm yarn bun npx bunx make just task go gofmt goimports golangci-lint staticcheck
+	cargo
 	rustfmt pytest ruff black mypy flake8 isort pylint pyright tox nox uv poetry pipenv hatch pre-
 	commit eslint prettier tsc jest vitest mocha lint-staged commitlint husky lefthook biome
 	stylelint markdownlint shellcheck shfmt yamllint hadolint gitleaks gradle mvn dotnet bundle rake

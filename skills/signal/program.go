@@ -58,12 +58,14 @@ const (
 	dropped                    // the name of a file with what an open address answered
 	startup                    // the name of a file that other programs run by themselves
 	link                       // a connection to another machine
+	arrived                    // the name of a file that the program fetched, from whatever address
 
 	// Facts about a line, which no variable inherits.
 	schedules // it may make other programs run one later
 	fills     // it may write a file
 	connects  // it opens a connection between any two programs
 	hooks     // it may write a git hook
+	tokens    // it may print what the user is logged in with
 
 	values = schedules - 1
 )
@@ -104,7 +106,11 @@ var sources = []struct {
 		"wallet.dat", "/etc/shadow", "dict(os.environ)", "os.environ.copy()", "os.environ.items()",
 		"JSON.stringify(process.env)", "$(printenv", "$(env)", ".bash_history", ".zsh_history",
 		"cookies.sqlite", "@.env", "cat .env",
-		"< .env"}},
+		"< .env",
+		// what agents log in with, wallets, and a password that the user types
+		".claude/.credentials", ".codex/auth.json", ".gemini/oauth_creds", ".config/gh/hosts",
+		".electrum", "/Exodus", ".config/solana", ".bitcoin", ".ethereum/keystore", "Ledger Live",
+		"hidden answer"}},
 	{settings, agentFiles},
 	{startup, startupFiles},
 	{link, []string{"https.request(", "http.request(", "net.connect(", "tls.connect(", "HTTPSConnection(",
@@ -113,6 +119,7 @@ var sources = []struct {
 	{fills, writers},
 	{connects, sockets},
 	{hooks, []string{"hook"}},
+	{tokens, []string{"auth token", "access-token", "configure get ", "op read ", "pass show "}},
 }
 
 // agentFiles are the names of files that configure an agent.
@@ -140,17 +147,36 @@ func (s *Scanner) searchProgram(line []byte) {
 		line = s.joined(line)
 	}
 	does := literals(line)
-	if does&fills != 0 && s.program == code {
-		s.writesFile(line)
+	if does&fetched != 0 && s.program == shell {
+		s.searchInline(line)
+	}
+	if does&fetched != 0 && s.program == code {
+		s.answers, s.fetches = true, s.fetches || loads(line)
+	}
+	if s.answers && bytes.Contains(line, []byte(".on(")) && s.spend(line) {
+		for _, m := range collects().FindAllSubmatch(line, -1) {
+			s.name(string(m[1]), fetched)
+		}
 	}
 	here := s.tainted(line, does)
+	if does&fills != 0 && s.program == code {
+		s.writesFile(line, here)
+		here = s.tainted(line, does)
+	}
 	s.loads = s.loads || s.program == code && isOpen(here) && loads(line)
 	if len(here) > 0 {
 		s.searchSinks(line, here)
 	}
+	if does&tokens != 0 && s.program == shell && s.spend(line) && sendsToken().Match(line) &&
+		!s.isPrinted(line) {
+		s.countPlain(Phrase, s.line)
+	}
 	s.searchConnection(line, does)
 	s.searchStartup(line, here, does)
 	s.assign(line, len(here) > 0)
+	if s.program == code {
+		s.packs(line, here)
+	}
 	if s.program == shell {
 		s.copies(line, here)
 	}
@@ -219,6 +245,9 @@ func (s *Scanner) tainted(line []byte, from taint) (here []tainted) {
 	if openText(line) {
 		here = append(here, tainted{from: open})
 	}
+	if from&secret == 0 && hasOwnEnv(line) {
+		here = append(here, tainted{from: secret})
+	}
 	for _, known := range s.names {
 		// The name of a file follows a directory, so a directory never ends a word.
 		isDir := known.name[len(known.name)-1] == '/'
@@ -270,6 +299,69 @@ func (s *Scanner) copies(line []byte, here []tainted) {
 		}
 	}
 }
+
+// hasOwnEnv reports whether a line names the file .env in a hidden directory of the user, where a program keeps
+// its keys: ~/.NAME/.env. The .env of a project is in its root, and scripts of the project load it.
+func hasOwnEnv(line []byte) bool {
+	const file = "/.env"
+	for from := 0; ; {
+		i := bytes.Index(line[from:], []byte(file))
+		if i < 0 {
+			return false
+		}
+		at, end := from+i, from+i+len(file)
+		from = end
+		dir := at
+		for dir > 0 && (isWord(line[dir-1]) || line[dir-1] == '-') {
+			dir--
+		}
+		isHidden := dir < at && dir > 1 && line[dir-1] == '.' && bytes.IndexByte([]byte("/\"'"), line[dir-2]) >= 0
+		isWhole := end == len(line) || !isWord(line[end]) && line[end] != '.'
+		if isHidden && isWhole && ofHome().Match(line[:dir-1]) {
+			return true
+		}
+	}
+}
+
+// ofHome matches the text before a path in the directory of the user.
+var ofHome = pattern.New(`(?i)(?:~|\bhome\w*\b\}?(?:\(\))?)["'\s,/+)]*$`)
+
+// sendsToken matches a command that prints what the user is logged in with into the body of a request. In a
+// header it goes to the service that issued it.
+var sendsToken = pattern.New(`\b` + printsToken + `\b[^|;&]*\|(?:[^|;&]*\|)*\s*` +
+	`(?:curl\b.*(?:@-|\s-T\s*-)|wget\b.*=(?:-|/dev/stdin)|nc(?:at)?\s)` +
+	`|\bcurl\b.*\s(?:-d|-F|--data\S*|--form)[\s=]*["']?[^\s"']*(?:\$\(|\x60)\s*` + printsToken)
+
+const printsToken = `(?:gh auth token|gcloud auth (?:application-default )?print-(?:access|identity)-token|` +
+	`az account get-access-token|aws configure get|op read|pass show)`
+
+// packs records an archive that gets a secret, and what it is written into.
+func (s *Scanner) packs(line []byte, here []tainted) {
+	if bytes.Contains(line, []byte("ZipFile(")) || bytes.Contains(line, []byte("tarfile.open(")) {
+		if m := archive().FindSubmatch(line); m != nil {
+			s.archive = append(s.archive[:0], bytes.Join([][]byte{m[1], m[3]}, nil)...)
+			s.packed = append(s.packed[:0], m[2]...)
+		}
+	}
+	if len(s.archive) == 0 || !slices.ContainsFunc(here, func(t tainted) bool { return t.from&secret != 0 }) ||
+		!s.spend(line) {
+		return
+	}
+	for _, m := range packing().FindAllSubmatch(line, -1) {
+		if bytes.Equal(m[1], s.archive) {
+			s.name(string(s.archive), secret)
+			s.name(string(s.packed), secret)
+			return
+		}
+	}
+}
+
+// archive matches an archive that a program opens, and the file or the buffer that it is written into.
+var archive = pattern.New(`(?:([A-Za-z_]\w*)\s*=\s*)?\b(?:[\w.]*ZipFile|tarfile\.open)\(\s*` +
+	`(?:file(?:obj)?\s*=\s*)?["']?([\w./~-]+)["']?[^)]*\)(?:\s+as\s+([A-Za-z_]\w*))?`)
+
+// packing matches a call that adds to an archive.
+var packing = pattern.New(`\b([A-Za-z_]\w*)\.(?:write|writestr|add|addfile)\(`)
 
 // copied matches a command that copies to the directory of a variable.
 var copied = pattern.New(`(?:^|[\s;&|])(?:cp|rsync|install|mv)\s[^;&|]*\s["']?\$\{?(\w{1,60})\}?[^\s;&` +
@@ -331,7 +423,9 @@ func (s *Scanner) searchSinks(line []byte, here []tainted) {
 			s.countPlain(Pipe, s.line)
 		}
 	case from&dropped != 0 && s.isStarted(line, here, dropped),
-		from&written != 0 && s.loads && s.isStarted(line, here, written):
+		from&written != 0 && s.loads && s.isStarted(line, here, written),
+		// A program may fetch a tool from its vendor and permit its start.
+		from&arrived != 0 && !bytes.Contains(line, []byte("chmod")) && s.isStarted(line, here, arrived):
 		s.countPlain(Pipe, s.line)
 	case from&secret != 0 && (from&link != 0 || sends().Match(line)) && !s.isPrinted(line):
 		s.countPlain(Phrase, s.line)
@@ -398,7 +492,7 @@ func (s *Scanner) isRunOf(line []byte, here []tainted) bool {
 				if isPipe || isCall {
 					continue
 				}
-				if len(s.taintOf(rest)) > 0 || isAnswer(line[:m[0]], rest) {
+				if len(s.taintOf(rest)) > 0 || isAnswer(line[:m[0]+len(call)-len(bytes.TrimLeft(call, ">{ "))], rest) {
 					return true
 				}
 				continue
@@ -425,10 +519,34 @@ func (s *Scanner) isRunOf(line []byte, here []tainted) bool {
 // "fetch(x).then(text => eval(text))".
 func isAnswer(before, rest []byte) bool {
 	m := parameter().FindSubmatch(before)
-	return m != nil && bytes.HasPrefix(bytes.TrimLeft(rest, " \t"), m[1])
+	return m != nil && bytes.HasPrefix(bytes.TrimLeft(rest, " \t"), bytes.Join(m[1:], nil))
 }
 
-var parameter = pattern.New(`([A-Za-z_$]\w*)\)?\s*=>\s*\{?\s*$`)
+var parameter = pattern.New(`(?:([A-Za-z_$]\w*)\)?\s*=>|\bfunction\s*\(\s*([A-Za-z_$]\w*)\s*\))\s*\{?\s*$`)
+
+// collects matches a function that collects the parts of an answer, and the variable for them.
+var collects = pattern.New(`\.on\(\s*["']data["']\s*,\s*(?:function\s*\(\w+\)|\(?\w+\)?\s*=>)\s*\{?\s*` +
+	`([A-Za-z_$]\w*)\s*(?:\+=|\.push\(|=\s*[A-Za-z_$]\w*\s*\+)`)
+
+// inline matches a command with the text of a program of another language.
+var inline = pattern.New(`\b(?:python[0-9.]*|node|bun|deno|perl|ruby|php)\s+(?:-\w+\s+)*-{0,2}(?:c|e|r|eval)\s+["']`)
+
+// searchInline searches the text of a program that a line of a shell contains.
+func (s *Scanner) searchInline(line []byte) {
+	if !s.spend(line) {
+		return
+	}
+	m := inline().FindIndex(line)
+	if m == nil || s.isShown(line, m[0], m[1]) || s.isPrinted(line) {
+		return
+	}
+	text := line[m[1]:]
+	s.program = code
+	if here := s.taintOf(text); s.isRunOf(text, here) {
+		s.countPlain(Pipe, s.line)
+	}
+	s.program = shell
+}
 
 // sends matches what sends data to another machine.
 var sends = pattern.New(`(?i)\bcurl\b.*\s(?:-d|-F|-T|--data\S*|--form|--upload-file|-X\s*POST)\b|` +

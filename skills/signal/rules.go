@@ -361,7 +361,9 @@ var (
 // beforeRun matches the part of a command before the name of a file that it runs.
 var beforeRun = phrase("(?:^|[\\s;&|(`])(?:" +
 	`(?:(?:ba|z|da|k|a)?sh|python3?|node|perl|ruby|php|source|\.|sudo|exec|start-process|&) ` +
-	`(?:-[\w-]+ )*["']?[\w.~${}/\\-]*|["']?\.[/\\])$`)
+	`(?:-[\w-]+ )*["']?[\w.~${}/\\-]*|["']?\.[/\\])$` +
+	// A name alone starts a file too, in a directory where a script starts nothing but what it put there.
+	`|(?:(?:^|[;&|{])\s*(?:(?:nohup|setsid|env|time) )?["']?|\(\s*)/(?:tmp|var/tmp|dev/shm)/[\w./-]*$`)
 
 // inQuotes reports whether the text between two parts of a line is quoted, like an example.
 func inQuotes(before, after []byte) bool {

@@ -89,6 +89,8 @@ type Scanner struct {
 	connects bool      // the program has opened a connection
 	sockets  bool      // the program has a connection between any two programs
 	loads    bool      // the program has fetched from an open address
+	answers  bool      // the program has fetched or decoded something
+	fetches  bool      // the program has fetched something
 	whole    []byte    // a buffer
 	// whether the line lettersLine names its letters
 	letters     bool
@@ -103,6 +105,8 @@ type Scanner struct {
 	hookLine   int    // the line where the program begins to write it
 	hooksLine  int    // the line that names a directory of the project as the one of its git hooks, or 0
 	fillsHooks bool   // the program puts something else into a directory of hooks
+
+	archive, packed []byte // an archive that the program opens, and what it is written into
 }
 
 // finding is the number of findings of a kind in a file, and the first line. The plain ones are more than
@@ -137,6 +141,8 @@ func (s *Scanner) Begin(file string, limit int) {
 		names:    s.names[:0],
 		hidden:   s.hidden[:0],
 		hookEnd:  s.hookEnd[:0],
+		archive:  s.archive[:0],
+		packed:   s.packed[:0],
 	}
 	s.recent.reset()
 	// Python executes lines of a .pth file at each start (module site).
@@ -351,7 +357,7 @@ func (s *Scanner) searchRun(text []byte, line int) {
 			return
 		}
 		at, end := from+i, from+i+len(s.saved)
-		whole := end == len(text) || bytes.IndexByte([]byte(" \t\r\"';&|)`"), text[end]) >= 0
+		whole := (at == 0 || !isWord(text[at-1])) && (end == len(text) || bytes.IndexByte([]byte(" \t\r\"';&|)`"), text[end]) >= 0)
 		if whole && s.spend(text[:at]) && beforeRun().Match(text[:at]) {
 			// A vendor's instructions in prose fetch over https, and are for a reader.
 			s.countIf(s.open && !s.isExample(text[:at], text) || s.program != none && !s.isShown(text,
@@ -468,8 +474,10 @@ func (s *Scanner) endCommand() {
 		} else if m := savedAs(s.command.text); m != nil {
 			name, to := s.command.text[m[2]:m[3]], m[3]
 			name = name[max(bytes.LastIndexByte(name, '/'), bytes.LastIndexByte(name, '\\'))+1:]
-			// /dev/null keeps no file that could be started.
-			if len(name) > 1 && string(name) != "null" {
+			// /dev/null keeps no file that could be started. A letter alone is often the value of another
+			// option.
+			isFile := len(name) > 1 || len(name) == 1 && m[3]-m[2] > 1
+			if isFile && string(name) != "null" && !fromHere(s.command.text) {
 				s.saved, s.savedLine = append(s.saved[:0], name...), s.line
 				s.open = openAddress(s.command.text)
 				s.searchRun(s.command.text[to:], s.command.line)
