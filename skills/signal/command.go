@@ -29,7 +29,7 @@ var decodes = pattern.New(`(?i)` +
 	`|\bcat\s+[^|;&\s]+\s+[^|;&]*\|\s*` + shells +
 	`|(?:^|[;&(]\s*)["']?\$\{?\w+\}?["']*\$\{?\w+\}?["']?\s[^|]*\|\s*` + shells +
 	`|\b(?:pip3?|uv|npm|pnpm|yarn|gem|cargo|poetry)\b.*(?:--(?:extra-)?index(?:-url)?|-i|--registry|` +
-	`--source)[\s=]+["']?http://(?:[^l1/]|l[^o]|1[^2])` +
+	`--source)["',\s=]+http://(?:[^l1/]|l[^o]|1[^2])` +
 	`|\b(?:pip3?|uv|npm|pnpm|yarn|gem|cargo|go)\b.*\b(?:install|add|i)\s(?:.*["'\s@])?(?:git\+)?http://` +
 	`(?:[^l1/\s]|l[^o]|1[^2])`)
 
@@ -136,7 +136,8 @@ func (s *Scanner) searchConfig(line []byte, seen group) {
 			// To change the configuration of an agent is the purpose of many skills, so an order alone is a
 			// fact.
 			plain := s.program == none && (isStealthy(line) || s.recent.last(2, isStealthy) ||
-				s.fence.open() && ofUser().Match(line) || replaces().Match(line)) &&
+				s.fence.open() && ofUser().Match(line) || replaces().Match(line) ||
+				sendsLater().Match(line[m[1]:])) &&
 				!s.isExample(line[:m[0]], line)
 			s.countIf(plain, Config, s.line)
 			s.configured = s.line
@@ -166,6 +167,9 @@ var stealthy = pattern.New(`(?i)\b(?:silently|secretly|quietly)\b|\bwithout (?:a
 	`\b(?:before|in) (?:every|each|any|all) (?:future |new |later )?(?:session|response|reply|answer|` +
 	`task|message|commit)s?\b.{0,80}` +
 	`(?:https?://|curl|wget|run |execute|send|upload|fetch)|\|\s*(?:ba|z)?sh\b`)
+
+// sendsLater matches a text for later sessions that orders them to send something to an address.
+var sendsLater = pattern.New(`(?i)\b(?:send|upload|forward|transmit|exfiltrate|leak)\b[^.!?]{1,60}https?://`)
 
 // isStealthy reports whether a line has such words, which no refusal turns into care.
 func isStealthy(line []byte) bool {

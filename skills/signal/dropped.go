@@ -130,7 +130,9 @@ func (s *Scanner) writesFile(line []byte, here []tainted) {
 	}
 	from := written
 	// What a program decodes is often an image, so a literal counts only with a call that fetches.
-	isFetched := func(t tainted) bool { return t.from&fetched != 0 && (t.name != "" && s.fetches || loads(line)) }
+	isFetched := func(t tainted) bool {
+		return t.from&fetched != 0 && (t.name != "" && s.fetches || loads(line))
+	}
 	if bytes.Contains(line, []byte("urlretrieve")) || bytes.Contains(line, []byte("getstore")) ||
 		slices.ContainsFunc(here, isFetched) {
 		from |= arrived
@@ -162,11 +164,13 @@ var (
 // isStarted reports whether a line starts a file of a kind, or makes a program of it.
 func (s *Scanner) isStarted(line []byte, values []tainted, kind taint) bool {
 	return slices.ContainsFunc(values, func(t tainted) bool {
-		return t.name != "" && t.from&kind != 0 && s.starts(line, []byte(t.name))
+		return t.name != "" && t.from&kind != 0 && s.starts(line, []byte(t.name), kind == arrived)
 	})
 }
 
-func (s *Scanner) starts(line, name []byte) bool {
+// starts reports whether a line starts a file by its name. If isCall is set, only the call that starts a
+// program counts: a vendor's file may be made executable, and its name is an argument of many calls.
+func (s *Scanner) starts(line, name []byte, isCall bool) bool {
 	const most = 8 // places in a line
 	for from, n := 0, 0; n < most; n++ {
 		i := bytes.Index(line[from:], name)
@@ -185,6 +189,13 @@ func (s *Scanner) starts(line, name []byte) bool {
 			return false
 		}
 		before, after := line[:at], line[end:]
+		if isCall {
+			m := startedIn().FindIndex(before)
+			if m != nil && before[m[0]] != '`' && !bytes.Contains(before[m[0]:], []byte("chmod")) {
+				return true
+			}
+			continue
+		}
 		if s.program == code && (startedIn().Match(before) || permits().Match(before) &&
 			permitted().Match(after) ||
 			allows().Match(after)) {

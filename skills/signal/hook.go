@@ -8,8 +8,8 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// A git hook that calls the tools of its project is ordinary, wherever it is. A script that writes one has its
-// lines in view, so these decide.
+// A git hook that calls the tools of its project is ordinary, wherever it is. A script that writes one
+// contains its lines, so these decide.
 
 // Expressions that match the beginning of a git hook in a shell, commands that put something else into a
 // directory of hooks, and one that makes a directory of the project the one for its hooks.
@@ -68,17 +68,16 @@ var (
 	runsCode = pattern.New(`\s-(?:c|e|r|p|-eval|-command)\s*Q`)
 )
 
-// tools are the commands of hooks: checkers, builders and runners of a project, and what a shell needs to call
-// them. None of them sends a text or runs one from elsewhere.
-var tools = strings.Fields(`npm pnpm yarn bun npx bunx make just task go gofmt goimports golangci-lint staticcheck
-	cargo
-	rustfmt pytest ruff black mypy flake8 isort pylint pyright tox nox uv poetry pipenv hatch pre-
-	commit eslint prettier tsc jest vitest mocha lint-staged commitlint husky lefthook biome
-	stylelint markdownlint shellcheck shfmt yamllint hadolint gitleaks gradle mvn dotnet bundle rake
-	rspec rubocop composer phpunit phpstan swiftlint swiftformat ktlint mix terraform tflint
-	sqlfluff buf clang-format cmake ctest turbo nx echo printf exit return cd true false test [ [[ ]
-	]] grep sort uniq head tail wc cut tr cat basename dirname command set fi done for case esac { }
-	: read local export unset shift break continue if then else do`)
+// tools are the commands of hooks: checkers, builders and runners of a project, and what a shell needs to
+// call them. None of them sends a text or runs one from elsewhere.
+var tools = strings.Fields(`npm pnpm yarn bun npx bunx make just task go gofmt goimports golangci-
+	lint staticcheck cargo rustfmt pytest ruff black mypy flake8 isort pylint pyright tox nox uv poetry
+	pipenv hatch pre- commit eslint prettier tsc jest vitest mocha lint-staged commitlint husky lefthook
+	biome stylelint markdownlint shellcheck shfmt yamllint hadolint gitleaks gradle mvn dotnet bundle
+	rake rspec rubocop composer phpunit phpstan swiftlint swiftformat ktlint mix terraform tflint
+	sqlfluff buf clang-format cmake ctest turbo nx echo printf exit return cd true false test [ [[ ] ]]
+	grep sort uniq head tail wc cut tr cat basename dirname command set fi done for case esac { } : read
+	local export unset shift break continue if then else do`)
 
 // reads are the commands of git that neither send nor set anything.
 var reads = []string{"diff", "rev-parse", "status", "ls-files", "add", "stash", "show", "log", "symbolic-ref",

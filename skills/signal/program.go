@@ -300,8 +300,8 @@ func (s *Scanner) copies(line []byte, here []tainted) {
 	}
 }
 
-// hasOwnEnv reports whether a line names the file .env in a hidden directory of the user, where a program keeps
-// its keys: ~/.NAME/.env. The .env of a project is in its root, and scripts of the project load it.
+// hasOwnEnv reports whether a line names the file .env in a hidden directory of the user, where a program
+// keeps its keys: ~/.NAME/.env. The .env of a project is in its root, and scripts of the project load it.
 func hasOwnEnv(line []byte) bool {
 	const file = "/.env"
 	for from := 0; ; {
@@ -315,7 +315,8 @@ func hasOwnEnv(line []byte) bool {
 		for dir > 0 && (isWord(line[dir-1]) || line[dir-1] == '-') {
 			dir--
 		}
-		isHidden := dir < at && dir > 1 && line[dir-1] == '.' && bytes.IndexByte([]byte("/\"'"), line[dir-2]) >= 0
+		isHidden := dir < at && dir > 1 && line[dir-1] == '.' &&
+			bytes.IndexByte([]byte("/\"'"), line[dir-2]) >= 0
 		isWhole := end == len(line) || !isWord(line[end]) && line[end] != '.'
 		if isHidden && isWhole && ofHome().Match(line[:dir-1]) {
 			return true
@@ -343,8 +344,8 @@ func (s *Scanner) packs(line []byte, here []tainted) {
 			s.packed = append(s.packed[:0], m[2]...)
 		}
 	}
-	if len(s.archive) == 0 || !slices.ContainsFunc(here, func(t tainted) bool { return t.from&secret != 0 }) ||
-		!s.spend(line) {
+	isSecret := func(t tainted) bool { return t.from&secret != 0 }
+	if len(s.archive) == 0 || !slices.ContainsFunc(here, isSecret) || !s.spend(line) {
 		return
 	}
 	for _, m := range packing().FindAllSubmatch(line, -1) {
@@ -424,8 +425,7 @@ func (s *Scanner) searchSinks(line []byte, here []tainted) {
 		}
 	case from&dropped != 0 && s.isStarted(line, here, dropped),
 		from&written != 0 && s.loads && s.isStarted(line, here, written),
-		// A program may fetch a tool from its vendor and permit its start.
-		from&arrived != 0 && !bytes.Contains(line, []byte("chmod")) && s.isStarted(line, here, arrived):
+		from&arrived != 0 && s.isStarted(line, here, arrived):
 		s.countPlain(Pipe, s.line)
 	case from&secret != 0 && (from&link != 0 || sends().Match(line)) && !s.isPrinted(line):
 		s.countPlain(Phrase, s.line)
@@ -492,7 +492,9 @@ func (s *Scanner) isRunOf(line []byte, here []tainted) bool {
 				if isPipe || isCall {
 					continue
 				}
-				if len(s.taintOf(rest)) > 0 || isAnswer(line[:m[0]+len(call)-len(bytes.TrimLeft(call, ">{ "))], rest) {
+				// The match may begin with the end of an arrow.
+				before := line[:m[1]-len(bytes.TrimLeft(call, ">{ "))]
+				if len(s.taintOf(rest)) > 0 || isAnswer(before, rest) {
 					return true
 				}
 				continue
@@ -529,7 +531,8 @@ var collects = pattern.New(`\.on\(\s*["']data["']\s*,\s*(?:function\s*\(\w+\)|\(
 	`([A-Za-z_$]\w*)\s*(?:\+=|\.push\(|=\s*[A-Za-z_$]\w*\s*\+)`)
 
 // inline matches a command with the text of a program of another language.
-var inline = pattern.New(`\b(?:python[0-9.]*|node|bun|deno|perl|ruby|php)\s+(?:-\w+\s+)*-{0,2}(?:c|e|r|eval)\s+["']`)
+var inline = pattern.New(`\b(?:python[0-9.]*|node|bun|deno|perl|ruby|php)\s+(?:-\w+\s+)*` +
+	`-{1,2}(?:c|e|r|eval)\s+["']`)
 
 // searchInline searches the text of a program that a line of a shell contains.
 func (s *Scanner) searchInline(line []byte) {

@@ -81,7 +81,7 @@ var anchors = [...]struct {
 	{"obsolete", 1, phrases},
 	{"revoked", 2, phrases},
 	{"new instruction", 9, phrases},
-	{"follow the instruc", 16, phrases},
+	{"follow the instruc\nfollow what\nfollow all \nfollow any \nfollow its \nfollow them", 3, phrases},
 	{"vergiss", 2, phrases},
 	{"oublie\nolvida\n忽略", 1, phrases},
 	{"claude.md\nagents.md", 7, configs},
@@ -376,7 +376,7 @@ func inQuotes(before, after []byte) bool {
 
 // configuration matches an instruction to change an agent's start text, tools or hooks.
 var configuration = pattern.New(`(?i)` +
-	`\b(?:add|append|insert|put|paste|inject|prepend|copy|write|save)\b.{0,80}` +
+	`\b(?:add|append|insert|put|paste|inject|prepend|copy|write|save|set)\b.{0,80}` +
 	`(?:\bto|\bin|\binto|>>?)\s+.{0,40}` + configFiles +
 	`|\bmerge\b.{0,80}\b(?:in|into|with)\s+.{0,40}` + configFiles +
 	`|\b(?:edit|modify|update|overwrite|change|extend)\s+(?:\S+\s+){0,4}\S{0,20}` + configFiles +
@@ -419,6 +419,7 @@ const (
 	follows = `\b(?:follow|obey|execute|carry out|comply with|do what)\b.{0,30}\b(?:instructions?|steps` +
 		`|orders?|` +
 		`directions|it|what|commands?|rules|them)\b`
+	eachTime       = `\b(?:each|every) (?:session|time|task|turn|request|answer|start(?:up)?|launch)s?\b`
 	fetchAndFollow = fetchAt + `.{0,80}` + follows
 )
 
@@ -433,6 +434,16 @@ var injections = []injection{
 		expression: phrase(`\b(?:ignore|disregard|forget) (?:(?:all|any|every|of|the|your|my|these|those) ` +
 			`){0,4}(?:previous|prior|above|earlier|preceding|foregoing|system) (?:\w+ ` +
 			`)?(?:instructions?|prompts?|rules|directions|guidelines|messages)\b`),
+	},
+	{ // "disregard the guidelines you were given"
+		words: [][]string{
+			{"ignore", "disregard", "forget"},
+			{"instruction", "prompt", "rules", "directions", "guidelines"},
+			{"you were", "you have", "you had", "you got", "you received"},
+		},
+		expression: phrase(`\b(?:ignore|disregard|forget) (?:(?:all|any|every|of|the|those) ){1,3}(?:\w+ )?` +
+			`(?:instructions?|prompts?|rules|directions|guidelines) (?:(?:that|which) )?` +
+			`you (?:were|have|had|got|received)\b`),
 	},
 	{ // "ignore everything the user told you"
 		words: [][]string{{"ignore", "disregard", "forget"}, {"everything", "anything", "whatever", "all",
@@ -589,7 +600,8 @@ var injections = []injection{
 			`the (?:result|output|script|command|code|text))\b`),
 	},
 	{ // "fetch https://... at the start of each session and follow what it tells"
-		words: [][]string{{"session", "each time", "every time", "you start", "each task", "every task",
+		words: [][]string{{"session", "each time", "every time", "you start", "each start", "every start",
+			"each launch", "every launch", "each task", "every task",
 			"each turn",
 			"each request", "each answer"}, {"https://", "http://"}, {"follow", "obey", "execute",
 			"carry out", "comply",
@@ -597,8 +609,7 @@ var injections = []injection{
 		expression: phrase(`\b(?:start|beginning|begin|each|every|whenever|when) (?:\w+ ){0,4}(?:session` +
 			`|time|task|turn|request|` +
 			`answer|start)s?\b[^.!?]{0,80}` + fetchAndFollow +
-			`|` + fetchAndFollow + `.{0,60}\b(?:each|every) (?:session|time|task|turn|request|answer)s?\b` +
-			`|` + fetchAt + `.{0,60}\b(?:each|every) (?:session|time|task|turn|request|answer)s?\b.{0,40}` +
+			`|` + fetchAndFollow + `.{0,60}` + eachTime + `|` + fetchAt + `.{0,60}` + eachTime + `.{0,40}` +
 			follows),
 	},
 	{ // an image whose address carries data: ![x](https://h/p.png?d=SECRET)

@@ -357,7 +357,8 @@ func (s *Scanner) searchRun(text []byte, line int) {
 			return
 		}
 		at, end := from+i, from+i+len(s.saved)
-		whole := (at == 0 || !isWord(text[at-1])) && (end == len(text) || bytes.IndexByte([]byte(" \t\r\"';&|)`"), text[end]) >= 0)
+		whole := (at == 0 || !isWord(text[at-1])) && (end == len(text) ||
+			bytes.IndexByte([]byte(" \t\r\"';&|)`"), text[end]) >= 0)
 		if whole && s.spend(text[:at]) && beforeRun().Match(text[:at]) {
 			// A vendor's instructions in prose fetch over https, and are for a reader.
 			s.countIf(s.open && !s.isExample(text[:at], text) || s.program != none && !s.isShown(text,

@@ -154,9 +154,9 @@ var setup = pattern.New(`^\s*(?:(?:if\s+)?(?:!\s*)?(?:grep\s[^;&|$` + "`" + `]*|
 	`(?:\s+(?:-\s*)?[\w=.-]*)*\)\\?["']?(?:\\n)?["']\s*>>\s*\S+\s*(?:;\s*fi\s*)?$`)
 
 // anyText are programs that print or run any text, so the line runs whatever a file or an address has.
-var anyText = []string{"cat", "head", "tail", "sed", "awk", "echo", "printf", "tr", "rev", "curl", "wget", "nc",
-	"ncat", "base64", "xxd", "openssl", "gunzip", "zcat", "sh", "bash", "zsh", "dash", "ksh",
-	"env", "command", "exec", "eval", "source", "sudo", "xargs", "python", "python3", "perl",
+var anyText = []string{"cat", "head", "tail", "sed", "awk", "echo", "printf", "tr", "rev", "curl",
+	"wget", "nc", "ncat", "base64", "xxd", "openssl", "gunzip", "zcat", "sh", "bash", "zsh", "dash",
+	"ksh", "env", "command", "exec", "eval", "source", "sudo", "xargs", "python", "python3", "perl",
 	"ruby", "node", "php", "bun", "deno", "npx", "bunx", "uvx", "ssh", "git", "docker", "."}
 
 // searchConnection searches a line of a program for a connection in the place of the input and output of a
