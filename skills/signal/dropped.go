@@ -129,7 +129,7 @@ func (s *Scanner) writesFile(line []byte, here []tainted) {
 		name = string(bytes.Join(m[1:], nil))
 	}
 	from := written
-	// What a program decodes is often an image, so a literal counts only with a call that fetches.
+	// A decoded literal is often an image, so it is no finding without a call that fetches.
 	isFetched := func(t tainted) bool {
 		return t.from&fetched != 0 && (t.name != "" && s.fetches || loads(line))
 	}

@@ -26,7 +26,7 @@ var classNames = [classes]string{
 	lineBreak:        "odd line break",
 	controlCharacter: "control character",
 	zeroWidth:        "zero-width character",
-	lookalike:        "letter that looks like another",
+	lookalike:        "lookalike letter",
 }
 
 const (

@@ -537,7 +537,7 @@ var wordings = [kinds]struct{ noun, rest string }{
 	Pipe:    {"command", " to run what is downloaded or decoded"},
 	Dynamic: {"command", " that some clients run while they load a skill; they are text here"},
 	Phrase:  {"line", " with words known from attempts to take over a model"},
-	Config:  {"line", " that says to change the configuration of an agent"},
+	Config:  {"line", " to change the configuration of an agent"},
 	Unasked: {"thing", " that other programs run by themselves"},
 }
 

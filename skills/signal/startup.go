@@ -132,7 +132,8 @@ var addsContent = pattern.New(`(?i)\b(?:Add|Set)-Content\b|\bOut-File\b`)
 // isSetting reports whether a line adds nothing but a variable, as installers do for the search path: it runs
 // nothing, and names no place where everyone may write. The setup of an installed program is a setting too.
 func isSetting(line []byte) bool {
-	if m := setup().FindSubmatch(line); m != nil && !slices.Contains(anyText, string(m[1])) {
+	installed := setup().FindSubmatch(line)
+	if installed != nil && !runsAnyText(string(installed[1])) {
 		return true
 	}
 	m := setting().FindSubmatch(line)
@@ -153,11 +154,17 @@ var setup = pattern.New(`^\s*(?:(?:if\s+)?(?:!\s*)?(?:grep\s[^;&|$` + "`" + `]*|
 	`(?:\s+[\w=.-]+)*\s+(?:init|hook|completions?|activate|shellenv|env|shell|--alias)` +
 	`(?:\s+(?:-\s*)?[\w=.-]*)*\)\\?["']?(?:\\n)?["']\s*>>\s*\S+\s*(?:;\s*fi\s*)?$`)
 
-// anyText are programs that print or run any text, so the line runs whatever a file or an address has.
+// anyText are programs, besides shells, that print or run any text, so the line runs whatever a file or an
+// address has.
 var anyText = []string{"cat", "head", "tail", "sed", "awk", "echo", "printf", "tr", "rev", "curl",
-	"wget", "nc", "ncat", "base64", "xxd", "openssl", "gunzip", "zcat", "sh", "bash", "zsh", "dash",
-	"ksh", "env", "command", "exec", "eval", "source", "sudo", "xargs", "python", "python3", "perl",
+	"wget", "nc", "ncat", "base64", "xxd", "openssl", "gunzip", "zcat", "dash", "env", "exec", "eval",
+	"source", "sudo", "xargs", "python", "python3", "perl",
 	"ruby", "node", "php", "bun", "deno", "npx", "bunx", "uvx", "ssh", "git", "docker", "."}
+
+// runsAnyText reports whether a program runs or prints any text.
+func runsAnyText(program string) bool {
+	return languages[program] == shell || slices.Contains(anyText, program)
+}
 
 // searchConnection searches a line of a program for a connection in the place of the input and output of a
 // shell.
