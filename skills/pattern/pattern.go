@@ -10,5 +10,21 @@ import (
 // New returns a function that returns the expression, compiled by the first call. It is safe for concurrent
 // use. The first call panics if the expression is invalid, so a test should use each pattern.
 func New(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+	return (&lazy{text: expression}).get
+}
+
+// lazy is an expression that is compiled once. It allocates less than a sync.OnceValue, and a program has
+// hundreds of them.
+type lazy struct {
+	once     sync.Once
+	text     string
+	compiled *regexp.Regexp
+}
+
+func (l *lazy) get() *regexp.Regexp {
+	l.once.Do(func() { l.compiled = regexp.MustCompile(l.text) })
+	if l.compiled == nil {
+		panic("invalid expression: " + l.text) // the first call panicked too
+	}
+	return l.compiled
 }
