@@ -337,15 +337,11 @@ func (o *allowOptions) look(
 			return nil, err
 		}
 	}
-	in, err := o.app.Interpreters().Find(ctx, facts.Runtime)
-	switch {
-	case in != nil && len(known.Network) > 0:
-		facts.Unreached = script.NoProxy(script.Runtime(facts.Runtime), in.Version)
-	case in != nil, known.Environment != "": // an environment may bring an interpreter of its own
-	case err != nil:
-		facts.Lacking = facts.Runtime + " cannot be used: " + err.Error()
-	default:
-		facts.Lacking = facts.Runtime + " is not installed"
+	runtime := script.Runtime(facts.Runtime)
+	in, err := looker.Interpreter(ctx, known, runtime)
+	facts.Lacking, _ = environments.Lacking(runtime, in, err)
+	if in != nil && len(known.Network) > 0 {
+		facts.Unreached = script.NoProxy(runtime, in.Version)
 	}
 	return found, nil
 }

@@ -335,6 +335,13 @@ func (o *runOptions) hintUnseen(request *session.RunRequest, r *session.RunResul
 		}
 		o.app.say("hint", hint)
 	}
+	o.hintElsewhere(request, dir, mounted)
+}
+
+// hintElsewhere prints a hint about the first argument that names a file of the user outside of the directory
+// and of the workspace. System files have the same names in the sandbox, so only the home directory is of
+// interest.
+func (o *runOptions) hintElsewhere(request *session.RunRequest, dir, mounted string) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return
@@ -410,22 +417,21 @@ func (o *runOptions) refused(id string, err error) error {
 
 // remedyOf returns the remedy of a denial for the operator, who did not call a tool.
 func (o *runOptions) remedyOf(denied *session.Denied) string {
-	terminal := "on a terminal this command asks"
+	d, asks := &denied.Object, "on a terminal this command asks"
 	if o.Stdin {
-		terminal += ", without --stdin"
+		asks += ", without --stdin"
 	}
-	d := &denied.Object
-	terminal += "; to let it run without being asked: " +
+	asks += "; to let it run without being asked: " +
 		report.ShellLine("skillsd", "allow", "--ask", "never", d.Skill+":"+d.Path)
 	switch policy.Code(d.Code) {
 	case policy.CodeApprovalDeclined:
 		return "" // the operator has just answered
 	case policy.CodeApprovalRequired, policy.CodeDirectCommandRequired:
-		return terminal
+		return asks
 	case policy.CodeOutputNotReleased:
 		// Without a rule about the output, it is released if it goes to the user.
 		if o.app.Cfg.OriginOf("release").Kind == config.FromDefault {
-			return terminal
+			return asks
 		}
 	case policy.CodeToolNotAllowed:
 		return "allow the script, and with it the tool that runs scripts: " +

@@ -18,9 +18,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
-	"github.com/skillsd/skillsd/sandbox"
-	"github.com/skillsd/skillsd/sandbox/detect"
-	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -139,8 +136,8 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 	case adopts:
 		failed = s.adopt(ctx)
 	}
-	if connected > 0 || len(chosen) == 0 {
-		s.next(slices.Concat(chosen, s.found))
+	if len(connected) > 0 || len(chosen) == 0 {
+		s.next(slices.Concat(connected, s.found))
 	}
 	if failed != nil {
 		return &exit.Error{Code: exit.Problems} // each was printed
@@ -148,14 +145,14 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 	return nil
 }
 
-// connectAll connects clients, and prints why one could not be. It returns how many are connected.
+// connectAll connects clients, and prints why one could not be. It returns those that are connected.
 func (s *machineSetup) connectAll(
 	ctx context.Context, chosen []*clients.Client, serveArgs []string,
-) (connected int, failed error) {
+) (connected []*clients.Client, failed error) {
 	for _, client := range chosen {
 		err := s.connect(ctx, client, serveArgs)
 		if err == nil {
-			connected++
+			connected = append(connected, client)
 			continue
 		}
 		s.app.say("error", client.Title+": "+err.Error())
@@ -224,7 +221,7 @@ func (s *machineSetup) print(ctx context.Context) {
 	if len(s.linked) > 0 {
 		a.notef("         links to other directories stay there: %s", first(s.linked, 5))
 	}
-	backend, problem := a.anySandbox(ctx)
+	backend, problem := a.sandbox(ctx)
 	if problem != "" {
 		a.notef("Scripts  cannot run here: %s; `skillsd doctor` prints a solution. Skills can be read\n",
 			report.Printable(problem))
@@ -240,28 +237,6 @@ func first(names []string, most int) string {
 		shown = append(slices.Clone(shown), fmt.Sprintf("and %d more", len(names)-len(shown)))
 	}
 	return report.Printable(strings.Join(shown, ", "))
-}
-
-// anySandbox tests which sandbox works on this machine. It returns its name, or why none works.
-func (a *app) anySandbox(ctx context.Context) (backend, problem string) {
-	path, _ := a.Env("PATH")
-	runner, _, err := detect.Select(ctx, detect.Auto, &detect.Options{Path: path, Writable: a.Writable(),
-		Native: &native.Options{UIDs: native.DefaultUIDs()}})
-	if err == nil {
-		return runner.Name(), ""
-	}
-	if unavailable, ok := errors.AsType[*sandbox.UnavailableError](err); ok {
-		return "", unavailable.Reason
-	}
-	return "", err.Error()
-}
-
-// warnSandbox warns if no sandbox works on this machine.
-func (a *app) warnSandbox(ctx context.Context) {
-	if _, problem := a.anySandbox(ctx); problem != "" {
-		a.notef("skillsd: warning: no script runs on this machine yet: %s\nskillsd: hint: "+
-			"`skillsd doctor` prints a solution", report.Printable(problem))
-	}
 }
 
 // choose asks which clients to connect.

@@ -71,9 +71,9 @@ func (o *listOptions) show(ctx context.Context, args []string) error {
 		if at >= 0 {
 			runtime := script.Runtime(row.Scripts[at].Runtime)
 			in, err := looker.Interpreter(ctx, entry, runtime)
-			if in == nil && err == nil {
-				o.app.notef("skillsd: warning: %s cannot run: %s is not installed",
-					report.Printable(entry.Path), runtime)
+			if lacks, hint := environments.Lacking(runtime, in, err); lacks != "" {
+				o.app.notef("skillsd: warning: %s cannot run: %s\nskillsd: hint: %s",
+					report.Printable(entry.Path), report.Printable(lacks), hint)
 			}
 		}
 		// doctor reports an error here.

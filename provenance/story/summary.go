@@ -10,8 +10,9 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// usualMode is the mode of a server whose configuration names no other.
-const usualMode = "enforce-explicit"
+// UsualMode is the mode of a server whose configuration names no other. It is a word for authors of
+// harnesses, so other readers are not shown it.
+const UsualMode = "enforce-explicit"
 
 // Summary returns the outcome of a step in a few words, such as "exited 0", "not read: resource not found"
 // or "not allowed", with codes in the words of a user. It contains no argument or output. The caller must
@@ -99,7 +100,7 @@ func startOutcome(info *provenance.SessionInfo, detail string) string {
 	mode := "mode " + info.Mode
 	rest := strings.TrimPrefix(strings.TrimPrefix(detail, mode), ", ")
 	// The usual mode is a word for authors of harnesses.
-	if info.Mode == usualMode {
+	if info.Mode == UsualMode {
 		mode = strings.TrimSpace("skillsd " + info.Server.Version)
 	}
 	if rest == "" {

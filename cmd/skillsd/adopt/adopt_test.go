@@ -106,6 +106,62 @@ func TestTakeAndReturn(t *testing.T) {
 	}
 }
 
+// Of two skills that were taken from one place, the newer returns to it, and the older one stays in the record.
+func TestReturnOfTwoFromOnePlace(t *testing.T) {
+	dir, found := home(t)
+	state := filepath.Join(dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := found[3:]
+	place := filepath.Join(one[0].Dir, one[0].Name, "SKILL.md")
+	for _, text := range []string{"older", "newer"} {
+		if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(place, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Take(one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	returned, err := r.Return(func(Move) bool { return true })
+	if err == nil || len(returned) != 1 || len(r.Moves) != 1 {
+		t.Errorf("returned %v, %v; %v stay", returned, err, r.Moves)
+	}
+	if text, err := os.ReadFile(place); string(text) != "newer" {
+		t.Errorf("in the place is %q, %v", text, err)
+	}
+}
+
+// A later setup of the same entry adds its permissions to the record.
+func TestConnectedAgain(t *testing.T) {
+	state := t.TempDir()
+	r, err := Open(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []Connection{
+		{Client: "claude", Entry: "skills"},
+		{Client: "claude", Entry: "skills", Permitted: []string{"a"}},
+		{Client: "claude", Entry: "other"},
+		{Client: "claude", Entry: "skills"},
+	} {
+		if err := r.Connected(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err = Open(state)
+	if err != nil || len(r.Clients) != 2 || !slices.Equal(r.Clients[0].Permitted, []string{"a"}) {
+		t.Errorf("the record has %+v, %v", r.Clients, err)
+	}
+}
+
 // A crash between the record and the rename leaves a skill in its place; the return leaves it there.
 func TestReturnOfWhatWasNotMoved(t *testing.T) {
 	dir, found := home(t)

@@ -551,6 +551,40 @@ func TestPermitTools(t *testing.T) {
 	}
 }
 
+// Rules of the user's settings about tools of exactly this server are described, and nothing is written.
+func TestDeniedTools(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "", "{": "", `{"permissions": {"deny": "all"}}`: "",
+		`{"permissions": {"deny": ["Bash", "mcp__skills__other", "mcp__other", "mcp__skills2__load_skill"]}}`: "",
+		`{"permissions": {"deny": ["mcp__skills"]}}`:                                                          "refuses to call mcp__skills, since permissions.deny in",
+		`{"permissions": {"deny": ["mcp__skills__*"]}}`:                                                       "refuses to call mcp__skills__*, since",
+		`{"permissions": {"ask": ["mcp__skills__load_skill"], "allow": ["mcp__skills__load_skill"]}}`: "asks before " +
+			"it calls mcp__skills__load_skill, since permissions.ask in",
+	} {
+		home := t.TempDir()
+		path := filepath.Join(home, ".claude", "settings.json")
+		if text != "" {
+			write(t, path, text)
+		}
+		env := func(name string) (string, bool) { return home, name == "HOME" }
+		found := claude().DeniedTools(t.Context(), env, "skills")
+		if got := strings.Join(found, "\n"); !strings.Contains(got, want) || (got == "") != (want == "") ||
+			len(found) > 1 {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+		if text == "" {
+			continue
+		}
+		if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 || read(t, path) != text {
+			t.Errorf("%q left %v, %v", text, entries, err)
+		}
+		if others := gemini().DeniedTools(t.Context(), env, "skills"); others != nil {
+			t.Errorf("another client has %q", others)
+		}
+	}
+}
+
 // Each client gets its entry in its own form, and loses it again, or it is printed alone.
 func TestForms(t *testing.T) {
 	t.Parallel()

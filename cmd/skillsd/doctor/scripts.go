@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -12,9 +11,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
-	"github.com/skillsd/skillsd/mcpserver/session/packages"
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/script"
 )
 
 // PrintScripts prints the interpreter and the packages of each allowed script, and what prevents it from
@@ -48,7 +45,7 @@ func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills
 		case unmade[entry.Environment] != "":
 			state = "its environment is " + unmade[entry.Environment]
 		case in == nil || err != nil:
-			state, _ = unusable(allowed.Runtime, err)
+			state, _ = environments.Lacking(allowed.Runtime, in, err)
 		default:
 			found, err := looker.Look(ctx, snapshot.Skill(entry.Skill), entry)
 			if lacks := found.Text(); err == nil && lacks != "" {
@@ -68,14 +65,6 @@ func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills
 			report.Shorten(report.Printable(state), 200))
 	}
 	return table.Flush()
-}
-
-// unusable returns why a runtime has no interpreter, and a hint. err may be nil.
-func unusable(runtime script.Runtime, err error) (problem, hint string) {
-	if refusal, ok := errors.AsType[*packages.Refusal](err); ok {
-		return refusal.Message, strings.Replace(refusal.Remedy, "the user can ", "", 1)
-	}
-	return "there is no usable " + string(runtime), "install " + string(runtime) + " from your distribution"
 }
 
 // unmade returns the states of the environments that do not match the lock.

@@ -227,7 +227,7 @@ func (a *allowedCheck) obstacle(
 		return "its environment " + environment + " is " + unmade,
 			"run: skillsd env sync " + report.ShellLine(environment)
 	case found == nil || err != nil:
-		return unusable(a.state.Runtime, err)
+		return environments.Lacking(a.state.Runtime, found, err)
 	case verdicts.Unreleased(a.entry):
 		return serve.Unreleased(a.entry), serve.HintUnreleased
 	case denial != nil && denial.Code == policy.CodeToolNotAllowed:

@@ -52,7 +52,7 @@ func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	runner, err := sandboxOf(ctx, c.Process, c.Sandbox)
+	runner, err := Sandbox(ctx, c.Process, c.Sandbox)
 	// A wrong range of users in the configuration has its own hint.
 	if _, chosen := errors.AsType[*exit.Error](err); err != nil && !chosen {
 		err = exit.Errorf(exit.Failure, "see `skillsd doctor`",
@@ -74,10 +74,10 @@ func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
 	}, func() { _ = store.Close() }, nil
 }
 
-// sandboxOf returns the sandbox of a backend; "" means auto.
+// Sandbox returns the sandbox of a backend for commands other than serve; "" means auto.
 //
 // Errors: *exit.Error for an invalid range of users; errors of [detect.Select].
-func sandboxOf(ctx context.Context, p *config.Process, backend string) (sandbox.Runner, error) {
+func Sandbox(ctx context.Context, p *config.Process, backend string) (sandbox.Runner, error) {
 	uids, err := p.Cfg.Keys.UIDs()
 	if err != nil {
 		return nil, err

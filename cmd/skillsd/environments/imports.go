@@ -14,6 +14,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/mcpserver/session/packages"
 	runs "github.com/skillsd/skillsd/mcpserver/session/packages"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/detect"
@@ -255,7 +256,7 @@ func (l *Looker) python(
 	var none imports.Imported
 	var err error
 	if l.runner == nil {
-		l.runner, err = sandboxOf(ctx, l.Process, l.Sandbox)
+		l.runner, err = Sandbox(ctx, l.Process, l.Sandbox)
 		if err != nil {
 			return none, err
 		}
@@ -339,6 +340,22 @@ func (l *Looker) Interpreter(
 	}
 	defer all.Store.Close()
 	return all.Finder(entry.Environment, find)(ctx, string(runtime))
+}
+
+// Lacking returns why a script cannot run with what [Looker.Interpreter] returned for its runtime, and what
+// to do; or "" if it can.
+func Lacking(runtime script.Runtime, found *sandbox.Interpreter, err error) (problem, hint string) {
+	hint = "install " + string(runtime) + " from your distribution"
+	if refusal, ok := errors.AsType[*packages.Refusal](err); ok {
+		return refusal.Message, strings.Replace(refusal.Remedy, "the user can ", "", 1)
+	}
+	if err != nil {
+		return string(runtime) + " cannot be used: " + err.Error(), hint
+	}
+	if found == nil {
+		return string(runtime) + " is not installed", hint
+	}
+	return "", ""
 }
 
 // environments returns the environments for runs. The caller closes their Store.

@@ -86,9 +86,6 @@ func (s *Summary) row() g.Node {
 // pseudoVersion is the version of a program that was built between releases: it names a time and a commit.
 var pseudoVersion = pattern.New(`v[0-9.]+-(?:[0-9A-Za-z.]*\.)?[0-9]{14}-([0-9a-f]{7})[0-9a-f]*\S*`)
 
-// usualMode is the mode of a server whose configuration has no other. It is a word for authors of harnesses.
-const usualMode = "enforce-explicit"
-
 // shortClient returns a client with a short version.
 func shortClient(client string) string {
 	return pseudoVersion().ReplaceAllString(client, "$1")
@@ -138,7 +135,7 @@ func (d *Session) node(v *view) g.Node {
 				fact("User", bdi(d.Principal)), fact("Client", bdi(d.Client)),
 				fact("State", tag("span.tag."+stateClass(d.State), d.State)), fact("Started", started),
 				fact("Skills", skills),
-				iff(d.Mode != usualMode, fact("Mode", bdi(d.Mode))),
+				iff(d.Mode != story.UsualMode, fact("Mode", bdi(d.Mode))),
 				iff(d.ClientSession != "", fact("Client's id", bdi(d.ClientSession), " ",
 					mute("not verified"))),
 				iff(d.Profile != "", fact("Profile", bdi(d.Profile))),
