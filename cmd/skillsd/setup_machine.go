@@ -39,7 +39,7 @@ type machineSetup struct {
 	record *adopt.Record
 	state  string
 
-	connected map[*clients.Client]bool // before this setup
+	before map[*clients.Client]map[string][]string // the command of each entry before this setup, by name
 }
 
 // configure reads the configuration, which setup with the name of a client does not need.
@@ -167,22 +167,24 @@ func (s *machineSetup) connectAll(
 
 // look finds the clients and their skills.
 func (s *machineSetup) look() {
-	s.connected = map[*clients.Client]bool{}
+	s.before = map[*clients.Client]map[string][]string{}
 	var dirs []string
 	for _, client := range clients.All() {
 		if !client.Found(s.app.Env, exec.LookPath) {
 			continue
 		}
 		s.found = append(s.found, client)
-		if len(client.Commands(s.app.Env)) == 0 {
+		s.before[client] = client.Commands(s.app.Env)
+		if !s.isConnected(client) {
 			s.fresh = append(s.fresh, client)
-		} else {
-			s.connected[client] = true
 		}
 		dirs = append(dirs, client.OwnSkills(s.app.Env, "")...)
 	}
 	s.own, s.linked = adopt.Find(dirs)
 }
+
+// isConnected reports whether a client started skillsd before this setup, with any entry.
+func (s *machineSetup) isConnected(client *clients.Client) bool { return len(s.before[client]) > 0 }
 
 // print prints what was found.
 func (s *machineSetup) print(ctx context.Context) {
@@ -190,7 +192,7 @@ func (s *machineSetup) print(ctx context.Context) {
 	titles := make([]string, len(s.found))
 	for i, client := range s.found {
 		titles[i] = client.Title
-		if s.connected[client] {
+		if s.isConnected(client) {
 			titles[i] += " (connected)"
 		}
 	}
@@ -332,7 +334,7 @@ func (s *machineSetup) connect(ctx context.Context, client *clients.Client, serv
 	if err := opts.run(ctx, serveArgs); err != nil {
 		return err
 	}
-	if s.connected[client] {
+	if s.before[client][opts.Name] != nil && !s.record.Has(client.Name, opts.Name) {
 		return nil // the entry is the user's, and undo leaves it
 	}
 	return s.record.Connected(adopt.Connection{Client: client.Name, Entry: opts.Name,

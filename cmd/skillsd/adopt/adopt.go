@@ -164,10 +164,18 @@ func (r *Record) Save() error {
 	return fsys.WriteFile(File(r.state), append(data, '\n'), 0o600)
 }
 
+// Has reports whether an entry of a client is in the record.
+func (r *Record) Has(client, entry string) bool { return r.at(client, entry) >= 0 }
+
+func (r *Record) at(client, entry string) int {
+	return slices.IndexFunc(r.Clients, func(c Connection) bool {
+		return c.Client == client && c.Entry == entry
+	})
+}
+
 // Connected adds a connection to the record. An earlier setup may have permitted the tools of the same entry.
 func (r *Record) Connected(c Connection) error {
-	same := func(other Connection) bool { return other.Client == c.Client && other.Entry == c.Entry }
-	at := slices.IndexFunc(r.Clients, same)
+	at := r.at(c.Client, c.Entry)
 	switch {
 	case at < 0:
 		r.Clients = append(r.Clients, c)

@@ -15,7 +15,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
-	runs "github.com/skillsd/skillsd/mcpserver/session/packages"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/environment"
@@ -359,7 +358,7 @@ func Lacking(runtime script.Runtime, found *sandbox.Interpreter, err error) (pro
 }
 
 // environments returns the environments for runs. The caller closes their Store.
-func (l *Looker) environments() (*runs.Environments, error) {
+func (l *Looker) environments() (*packages.Environments, error) {
 	lock, err := l.Process.ReadLock()
 	if err != nil {
 		return nil, err
@@ -368,7 +367,7 @@ func (l *Looker) environments() (*runs.Environments, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &runs.Environments{Store: store, Lock: lock,
+	return &packages.Environments{Store: store, Lock: lock,
 		Python: func(ctx context.Context) (*sandbox.Interpreter, error) {
 			return l.finder.Find(ctx, string(script.Python3))
 		}}, nil
