@@ -37,6 +37,18 @@ func TestOneSuccessor(t *testing.T) {
 			before: map[string]string{"north": service("north", ""), "south": service("south", "")},
 			after:  map[string]string{"alpha": service("alpha", "")},
 			want:   map[string]string{"north": "", "south": ""}},
+		"less than most": {
+			before: map[string]string{"north": service("north", strings.Repeat(own, 3))},
+			after:  map[string]string{"alpha": service("alpha", strings.Repeat("It is about another thing: the weather of today.\n", 4))},
+			want:   map[string]string{"north": ""}},
+		"clearly the nearest": {
+			before: map[string]string{"north": service("north", own)},
+			after:  map[string]string{"alpha": service("alpha", own), "beta": service("beta", own[:30])},
+			want:   map[string]string{"north": "alpha"}},
+		"not clearly the nearest": {
+			before: map[string]string{"north": service("north", own)},
+			after:  map[string]string{"alpha": service("alpha", own), "beta": service("beta", own+"Ask.\n")},
+			want:   map[string]string{"north": ""}},
 		"equal files": {
 			before: map[string]string{"a/x": service("x", ""), "b/y": service("x", "")},
 			after:  map[string]string{"c/y": service("x", "")},
