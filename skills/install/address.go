@@ -61,9 +61,8 @@ func readAddress(text string) (address, bool) {
 		switch {
 		case strings.Contains(text, "://") || strings.HasPrefix(text, "."):
 			return a, false
-		case ownerRepo().MatchString(strings.TrimSuffix(plain, "/")):
-			text, a.repo = "https://github.com/"+text, true
-		case ownerRepoDir().MatchString(strings.TrimSuffix(plain, "/")) && isClean(plain):
+		case ownerRepo().MatchString(strings.TrimSuffix(plain, "/")),
+			ownerRepoDir().MatchString(strings.TrimSuffix(plain, "/")) && isClean(plain):
 			text, a.repo = "https://github.com/"+text, true
 		case hostPath().MatchString(plain) && !strings.Contains(plain, "@") && archiveEnd(plain) == "":
 			text = "https://" + text
@@ -127,30 +126,18 @@ func (a *address) page(at *url.URL) {
 		a.source, a.repo = at.String(), true
 		return
 	}
+	host := strings.ToLower(at.Hostname())
+	if read := hosts[host]; read != nil && read(a, at, segments) {
+		return
+	}
 	for n, segment := range segments {
 		if segment == "-" && n > 1 && n+1 < len(segments) {
 			a.split(at, segments[:n], segments[n+1:], ".git")
 			return
 		}
 	}
-	if strings.EqualFold(at.Host, "raw.githubusercontent.com") && len(segments) > 3 {
-		at.Host = "github.com"
-		rest := append([]string{"raw"}, segments[2:]...)
-		a.split(at, segments[:2], rest, "")
-		return
-	}
 	if len(segments) > 3 && isView(segments[2]) {
 		a.split(at, segments[:2], segments[2:], "")
-		return
-	}
-	host := strings.ToLower(at.Hostname())
-	if host == "skills.sh" && (len(segments) == 2 || len(segments) == 3) {
-		// This directory of skills names the repository and the skill: /OWNER/REPO/SKILL.
-		a.source, a.repo, a.short = "https://github.com/"+strings.Join(segments[:2], "/"), true, true
-		a.skills = append(a.skills, segments[2:]...)
-		return
-	}
-	if host == "github.com" && a.pageOfGitHub(at, segments) {
 		return
 	}
 	// A page of GitHub has more segments too, but is copied with its scheme.
@@ -173,6 +160,34 @@ func (a *address) page(at *url.URL) {
 	a.source = at.String()
 }
 
+// hosts are the readers of the URLs that only one host has. A reader returns false for a URL that has the
+// form of a forge.
+var hosts = map[string]func(a *address, at *url.URL, segments []string) bool{
+	"github.com":                (*address).pageOfGitHub,
+	"raw.githubusercontent.com": (*address).rawOfGitHub,
+	"skills.sh":                 (*address).listedSkill,
+}
+
+// rawOfGitHub reads the URL of a raw file of GitHub: /OWNER/REPO/REF/FILE.
+func (a *address) rawOfGitHub(at *url.URL, segments []string) bool {
+	if len(segments) < 4 {
+		return false
+	}
+	at.Host = "github.com"
+	a.split(at, segments[:2], append([]string{"raw"}, segments[2:]...), "")
+	return true
+}
+
+// listedSkill reads the URL of a repository or of a skill in the directory skills.sh: /OWNER/REPO/SKILL.
+func (a *address) listedSkill(_ *url.URL, segments []string) bool {
+	if len(segments) != 2 && len(segments) != 3 {
+		return false
+	}
+	a.source, a.repo, a.short = "https://github.com/"+strings.Join(segments[:2], "/"), true, true
+	a.skills = append(a.skills, segments[2:]...)
+	return true
+}
+
 // pageOfGitHub reads the URL of a page of GitHub that shows no directory. It returns false for other URLs.
 func (a *address) pageOfGitHub(at *url.URL, segments []string) bool {
 	if len(segments) == 1 && segments[0] != "" {
@@ -189,8 +204,9 @@ func (a *address) pageOfGitHub(at *url.URL, segments []string) bool {
 		a.source, a.repo, a.short = at.String(), true, true
 	case len(view) == 2 && view[0] == "commit":
 		a.split(at, repository, []string{"tree", view[1]}, "")
-	case len(view) == 3 && view[0] == "releases" && view[1] == "tag":
-		a.split(at, repository, []string{"tree", view[2]}, "")
+	case len(view) > 2 && view[0] == "releases" && view[1] == "tag":
+		// A tag may contain slashes, as in pdf/v1.
+		a.split(at, repository, append([]string{"tree"}, view[2:]...), "")
 	case slices.Contains(talks, view[0]):
 		a.source, a.other = at.String(), "a page about a repository"
 	default:

@@ -27,6 +27,8 @@ type MovedError struct {
 	Alike bool     // the skill at To has another name, and most of the files and lines
 	Parts []string // the skills that are below Path now
 	Ref   string   // the branch that is gone; To is then the default branch
+	Maybe string   // the skill that one of Tied may be now; To is then empty
+	Tied  []string // this skill, and the other lost ones that are as much like the one at Maybe
 }
 
 const byFollow = "`skillsd update --follow` takes it from there"
@@ -43,6 +45,9 @@ func (e *MovedError) Error() string {
 		return fmt.Sprintf("it moved from %q to %q: ", clip(e.Path), clip(e.To)) + byFollow
 	case e.To != "":
 		return fmt.Sprintf("it moved from %q to %q, and changed: ", clip(e.Path), clip(e.To)) + byFollow
+	case e.Maybe != "":
+		return fmt.Sprintf("the source no longer has it at %q; one of %s may be %q now: install that if you "+
+			"want it, and `skillsd remove` this one", clip(e.Path), listed(e.Tied, ""), clip(e.Maybe))
 	case len(e.Parts) > 0:
 		return fmt.Sprintf("it was split into %d skills: %s: install those that you want, "+
 			"and `skillsd remove` this one", len(e.Parts), listed(e.Parts, ""))
@@ -52,7 +57,7 @@ func (e *MovedError) Error() string {
 }
 
 // gone reports whether the source no longer has the skill in any form.
-func (e *MovedError) gone() bool { return e.To == "" && len(e.Parts) == 0 }
+func (e *MovedError) gone() bool { return e.To == "" && len(e.Parts) == 0 && e.Maybe == "" }
 
 // vanished is an installed skill that its source no longer has at its path.
 type vanished struct {
@@ -289,7 +294,8 @@ type claim struct {
 }
 
 // grant gives each claimed place to the skill that is most like it. If unsure is set, nothing shows which one
-// that is if two are equally like it, and neither gets the place. It returns the claims that were granted.
+// that is if two are equally like it, and neither gets the place or is gone. It returns the claims that were
+// granted.
 func (s *search) grant(claims []claim, unsure bool) (granted []claim) {
 	byPlace := map[place][]claim{}
 	for _, c := range claims {
@@ -302,10 +308,10 @@ func (s *search) grant(claims []claim, unsure bool) (granted []claim) {
 		})
 		best := some[0]
 		was := best.v.entry.Origin.place()
-		isTie := slices.ContainsFunc(some, func(c claim) bool {
-			return c.share == best.share && c.v.entry.Origin.place() != was
-		})
-		if unsure && isTie {
+		tied := slices.DeleteFunc(slices.Clone(some), func(c claim) bool { return c.share != best.share })
+		isOther := func(c claim) bool { return c.v.entry.Origin.place() != was }
+		if unsure && slices.ContainsFunc(tied, isOther) {
+			doubt(tied)
 			continue
 		}
 		for _, c := range some {
@@ -317,6 +323,19 @@ func (s *search) grant(claims []claim, unsure bool) (granted []claim) {
 		}
 	}
 	return granted
+}
+
+// doubt notes that each of several skills may have the place that they claim.
+func doubt(tied []claim) {
+	var paths []string
+	for _, c := range tied {
+		paths = append(paths, clip(c.v.entry.Origin.Path))
+	}
+	// A path may be installed under two names.
+	paths = slices.Compact(paths)
+	for _, c := range tied {
+		c.v.found.Maybe, c.v.found.Tied = c.to, paths
+	}
 }
 
 // named finds the skills that are elsewhere with their own names.

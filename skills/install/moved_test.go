@@ -37,6 +37,18 @@ func TestOneSuccessor(t *testing.T) {
 			before: map[string]string{"north": service("north", ""), "south": service("south", "")},
 			after:  map[string]string{"alpha": service("alpha", "")},
 			want:   map[string]string{"north": "", "south": ""}},
+		"less than most": {
+			before: map[string]string{"north": service("north", strings.Repeat(own, 3))},
+			after:  map[string]string{"alpha": service("alpha", strings.Repeat("It is about another thing: the weather of today.\n", 4))},
+			want:   map[string]string{"north": ""}},
+		"clearly the nearest": {
+			before: map[string]string{"north": service("north", own)},
+			after:  map[string]string{"alpha": service("alpha", own), "beta": service("beta", own[:30])},
+			want:   map[string]string{"north": "alpha"}},
+		"not clearly the nearest": {
+			before: map[string]string{"north": service("north", own)},
+			after:  map[string]string{"alpha": service("alpha", own), "beta": service("beta", own+"Ask.\n")},
+			want:   map[string]string{"north": ""}},
 		"equal files": {
 			before: map[string]string{"a/x": service("x", ""), "b/y": service("x", "")},
 			after:  map[string]string{"c/y": service("x", "")},
@@ -97,6 +109,79 @@ func TestOneSuccessor(t *testing.T) {
 	}
 }
 
+// Two skills that may both be one other skill are named and not pruned; a skill that is like none is pruned.
+func TestTieIsNotPruned(t *testing.T) {
+	m := newMachine(t)
+	dir := write(t, t.TempDir(), map[string]string{
+		"src/north/SKILL.md": service("north", ""), "src/south/SKILL.md": service("south", ""),
+		"src/west/SKILL.md": skillText("west"), "other/SKILL.md": skillText("other")})
+	m.install(Request{Source: dir, All: true})
+	for _, at := range []string{"north", "south", "west"} {
+		if err := os.RemoveAll(filepath.Join(dir, "src", at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, dir, map[string]string{"src/alpha/SKILL.md": service("alpha", "")})
+	i := m.open()
+	plan, err := i.UpdateMoved(t.Context(), nil, Moves{Follow: true, Prune: true}, Access{})
+	if err = carryOut(t.Context(), plan, err); err != nil {
+		t.Fatal(err)
+	}
+	var reasons []string
+	for _, r := range plan.Refused {
+		reasons = append(reasons, r.Reason)
+	}
+	const want = "the source no longer has it at %q; one of src/north, src/south may be \"src/alpha\" now: " +
+		"install that if you want it, and `skillsd remove` this one"
+	if !slices.Equal(reasons, []string{fmt.Sprintf(want, "src/north"), fmt.Sprintf(want, "src/south")}) {
+		t.Errorf("refused: %q", reasons)
+	}
+	if l := i.Lock(); l.Find("north") == nil || l.Find("south") == nil || l.Find("west") != nil {
+		t.Errorf("%d skills are left", len(l.Skills))
+	}
+}
+
+// A skill of a plugin that was renamed is found in another part of a branch, with the files of its plugin, and
+// another machine gets it by the lock file.
+func TestRenamedOnBranch(t *testing.T) {
+	const own = "Read ${CLAUDE_PLUGIN_ROOT}/docs/a.md first.\n"
+	r := newRepo(t)
+	r.commit(map[string]string{"README.md": "Nothing is on this branch.\n"})
+	r.run("checkout", "--quiet", "-b", "side")
+	r.commit(map[string]string{"p/.claude-plugin/plugin.json": `{"name": "p"}`, "p/docs/a.md": "A.\n",
+		"p/skills/report/SKILL.md": service("report", own), "p/skills/other/SKILL.md": skillText("other")})
+	m := newMachine(t).withGit(r)
+	m.install(Request{Source: r.url, Ref: "side", Subdir: "p/skills/report"})
+	r.run("rm", "-r", "--quiet", "p/skills/report")
+	r.commit(map[string]string{"p/skills/summary/SKILL.md": service("summary", own)})
+	r.run("checkout", "--quiet", "main")
+	i := m.open()
+	for _, follow := range []bool{false, true} {
+		plan, err := i.UpdateMoved(t.Context(), nil, Moves{Follow: follow, Prune: true}, Access{})
+		if err = carryOut(t.Context(), plan, err); err != nil {
+			t.Fatal(err)
+		}
+		isRefused := len(plan.Refused) == 1 &&
+			strings.Contains(plan.Refused[0].Reason, `it may be "p/skills/summary" now`)
+		if isRefused == follow {
+			t.Errorf("follow %v: refused %+v", follow, plan.Refused)
+		}
+	}
+	e := i.Lock().Find("p/report")
+	if e == nil || e.Origin.Path != "p/skills/summary" || e.Origin.Subdir != "p/skills/summary" ||
+		e.Origin.Ref != "side" || e.Plugin.String() != "p" || len(e.Taken) != 2 {
+		t.Fatalf("entry = %+v", e)
+	}
+	verified(t, i)
+	second := newMachine(t).withGit(r).open()
+	if _, err := synced(t.Context(), second, Sync{Lock: i.Lock()}); err != nil {
+		t.Error(err)
+	}
+	if got := second.Lock().Find("p/report"); got == nil || got.Tree != e.Tree {
+		t.Errorf("on another machine: %+v", got)
+	}
+}
+
 // The template of many skills is compared once for a pair of them, not each of its lines.
 func TestLikenessOfTemplate(t *testing.T) {
 	const number = 200
@@ -116,6 +201,22 @@ func TestLikenessOfTemplate(t *testing.T) {
 	}
 	if steps > 2*number {
 		t.Errorf("%d skills have %d classes with them", number, steps)
+	}
+}
+
+// The steps of all comparisons of a source have one limit.
+func TestLikenessSteps(t *testing.T) {
+	file := store.File{Path: "data/table", Size: 1, Digest: digest.FromString("x")}
+	stored := &store.Tree{Files: []store.File{file}}
+	l := newLikeness()
+	l.add([]store.File{file}, nil)
+	l.add([]store.File{file}, nil)
+	l.steps = maxSteps - 4 // a search has one step for each of the two skills
+	for n := range 3 {
+		got, err := l.nearest(stored)
+		if n < 2 && (err != nil || got.best != 1 || got.next != 1) || n == 2 && err != errTooMuch {
+			t.Errorf("search %d: %+v, %v", n, got, err)
+		}
 	}
 }
 

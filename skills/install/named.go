@@ -171,7 +171,7 @@ var relative = pattern.New(`(?:\.\./)+[A-Za-z0-9_@+][A-Za-z0-9_.@+/-]*`)
 // afterName matches the text between the name of the variable and a path in its directory.
 var afterName = pattern.New(`^(?::-[^}\n]{0,200})?[}\])"'%` + "`" + `]{0,4}[/\\]([A-Za-z0-9_.@+/\\-]*)(.?)`)
 
-// quoted matches a text in quotes, such as the arguments of a function that joins paths.
+// inQuotes matches a text in quotes, such as the arguments of a function that joins paths.
 var inQuotes = pattern.New(`["'](/?[A-Za-z0-9_@+.][A-Za-z0-9_.@+/-]*)["']`)
 
 // afterRoot returns the paths in the directory of a plugin that a text names after a variable; for each
