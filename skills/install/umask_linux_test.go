@@ -29,9 +29,10 @@ func TestHiddenByUmask(t *testing.T) {
 	}
 	defer syscall.Umask(syscall.Umask(0o077))
 	m.install(Request{Source: dir, All: true})
+	lock := m.open().Lock()
 	for name, want := range map[string][]string{"a": {"SKILL.md", "shared.txt"}, "b": {"SKILL.md"}} {
 		var got []string
-		for _, file := range m.open().Lock().Find(name).Files {
+		for _, file := range lock.Find(name).Files {
 			got = append(got, file.Path)
 		}
 		if !slices.Equal(got, want) {
