@@ -179,21 +179,22 @@ func (o *RootOptions) ScanOptions() *skills.ScanOptions {
 
 // Inside reports whether path is dir or below it, after resolving the links of the part that exists.
 func Inside(path, dir string) bool {
-	path, dir = Resolved(path), Resolved(dir)
-	if here, err := os.Getwd(); err == nil {
-		here = Resolved(here) // not filepath.Abs: the parent of a link is the parent of its target
-		path, dir = from(here, path), from(here, dir)
-	}
-	_, below := fsys.Below(dir, path)
+	_, below := fsys.Below(Real(dir), Real(path))
 	return below
 }
 
-// from returns the absolute form of a path relative to dir.
-func from(dir, path string) string {
-	if filepath.IsAbs(path) {
-		return path
+// Real returns the absolute form of a path, with the links of the part that exists resolved.
+func Real(path string) string {
+	real := Resolved(path)
+	if filepath.IsAbs(real) {
+		return real
 	}
-	return filepath.Join(dir, path)
+	here, err := os.Getwd()
+	if err != nil {
+		return real
+	}
+	// Not filepath.Abs: the parent of a link is the parent of its target.
+	return filepath.Join(Resolved(here), real)
 }
 
 // Resolved resolves the links of the part of a path that exists.

@@ -24,7 +24,16 @@ import (
 )
 
 // ownPath is a directory or file of the server that neither models nor scripts may see.
-type ownPath struct{ what, path string }
+type ownPath struct {
+	what, path string
+	real       string // path with its links resolved
+}
+
+// isInside reports whether path is dir or below it. Neither has links.
+func isInside(path, dir string) bool {
+	_, below := fsys.Below(dir, path)
+	return below
+}
 
 // findPaths finds the workspace and the directories of state and records, which must be outside of the
 // skills roots and of what scripts see.
@@ -58,21 +67,23 @@ func (p *Plan) findPaths() (err error) {
 		return err
 	}
 	// Open uses the first two for the stores.
-	p.own = []ownPath{{"--state", state}, {"--artifact-root", artifacts},
-		{"--auth-token-file", o.HTTP.TokenFile},
-		{"--tls-key", o.HTTP.Key}, {"--sign-key", o.Records.SignKey},
-		{"--cluster-key", o.Cluster.Key}, {"--cluster-creds", o.Cluster.Creds},
-		{"--cluster-cert-key", o.Cluster.CertKey}}
+	p.own = []ownPath{{what: "--state", path: state}, {what: "--artifact-root", path: artifacts},
+		{what: "--auth-token-file", path: o.HTTP.TokenFile},
+		{what: "--tls-key", path: o.HTTP.Key}, {what: "--sign-key", path: o.Records.SignKey},
+		{what: "--cluster-key", path: o.Cluster.Key}, {what: "--cluster-creds", path: o.Cluster.Creds},
+		{what: "--cluster-cert-key", path: o.Cluster.CertKey}}
 	secrets := o.Process.Cfg.Keys.Secrets
 	for _, name := range slices.Sorted(maps.Keys(secrets)) {
-		p.own = append(p.own, ownPath{"the file of the secret " + name, secrets[name].File})
+		p.own = append(p.own, ownPath{what: "the file of the secret " + name, path: secrets[name].File})
 	}
 	p.own = slices.DeleteFunc(p.own, func(own ownPath) bool { return own.path == "" })
 	for i := range p.own {
-		p.own[i].path, err = filepath.Abs(p.own[i].path)
+		own := &p.own[i]
+		own.path, err = filepath.Abs(own.path)
 		if err != nil {
 			return err
 		}
+		own.real = config.Real(own.path)
 	}
 	// Roots that are dropped need no check below, so it comes first.
 	p.dropAwaited()
@@ -130,10 +141,11 @@ func (p *Plan) dropAwaited() {
 		if !root.Awaited {
 			return false
 		}
-		holds := func(own ownPath) bool { return config.Inside(own.path, root.Dir) }
-		installed := config.Inside(root.Dir, p.own[0].path)
+		missing := config.Real(root.Dir)
+		holds := func(own ownPath) bool { return isInside(own.real, missing) }
+		installed := isInside(missing, p.own[0].real)
 		writable := mode == sandbox.WorkspaceRW && !installed &&
-			(o.FromClient || dir != "" && config.Inside(root.Dir, dir))
+			(o.FromClient || dir != "" && isInside(missing, dir))
 		// A script could let the link lead to skills of its own before the directory exists.
 		linked := dir != "" && mode != sandbox.WorkspaceRO && linkBelow(dir, root.Dir)
 		return writable || linked || slices.ContainsFunc(p.own, holds)
@@ -164,7 +176,7 @@ func (o *Options) searched() (dirs []ownPath, err error) {
 				return nil, exit.Usagef("run: chmod o-w "+report.ShellLine(dir),
 					"everyone can write to %s %s, where its script searches for programs", what, dir)
 			}
-			dirs = append(dirs, ownPath{what, dir})
+			dirs = append(dirs, ownPath{what, dir, config.Real(dir)})
 		}
 	}
 	return dirs, nil
@@ -248,29 +260,36 @@ func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error)
 
 // checkPaths rejects a layout in which a model or a script could reach the server's own files, or a script
 // could write the configuration of the next server or the skills of others. configFile is the path of the
-// configuration file, which may not exist.
+// configuration file, which may not exist; the path of the workspace has no links.
 func checkPaths(roots []skills.Root, configFile string, own []ownPath, workspace string,
 	mode sandbox.WorkspaceMode) error {
-	for _, own := range own {
-		for _, root := range roots {
-			if root.FS == nil && config.Inside(own.path, root.Dir) {
+	for _, root := range roots {
+		if root.FS != nil {
+			continue
+		}
+		dir := config.Real(root.Dir)
+		for _, own := range own {
+			if isInside(own.real, dir) {
 				return exit.Usagef("move it outside of the directories of skills",
 					"%s %s lies inside the directory of skills %s", own.what, own.path, root.Dir)
 			}
 		}
+	}
+	if workspace == "" {
+		return nil
+	}
+	for _, own := range own {
 		switch {
-		case workspace == "":
-		case config.Inside(own.path, workspace):
+		case isInside(own.real, workspace):
 			return exit.Usagef("name a smaller directory, that of one project, or move it out of this one",
 				"%s %s lies inside the project directory of --workspace, %s", own.what, own.path, workspace)
-		case config.Inside(workspace, own.path):
+		case isInside(workspace, own.real):
 			return exit.Usagef("move state and session logs outside of the project directory",
 				"the project directory %s lies inside %s %s", workspace, own.what, own.path)
 		}
 	}
 	// Only writing matters here: scripts may read the directory of the configuration.
-	if workspace != "" && mode != sandbox.WorkspaceRO && configFile != "" &&
-		config.Inside(configFile, workspace) {
+	if mode != sandbox.WorkspaceRO && configFile != "" && config.Inside(configFile, workspace) {
 		return exit.Usagef("grant the project directory read-only, or move the configuration",
 			"the configuration %s lies inside the writable project directory %s",
 			configFile, workspace)

@@ -247,7 +247,8 @@ const restAfter = 100 * time.Millisecond
 // it answers any client if a skill, root or session that the operator named is missing.
 func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, logger *slog.Logger) error {
 	registry := p.Registry
-	garbage.Within(native.GroupMemory())
+	// It reads several files of the kernel, and the first client need not wait for them.
+	go garbage.Within(native.GroupMemory())
 	// Only with these options can the result of the scan prevent the start. Otherwise clients need not wait
 	// for the scan.
 	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != "" || p.Cluster != nil

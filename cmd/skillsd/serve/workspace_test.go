@@ -161,7 +161,8 @@ func TestCheckPaths(t *testing.T) {
 	base := dirsIn(t, "skills/demo", "state/sessions", "work", "conf")
 	at := func(name string) string { return filepath.Join(base, name) }
 	roots := []skills.Root{{Dir: at("skills")}}
-	own := []ownPath{{"--state", at("state")}, {"--artifact-root", at("state/sessions")}}
+	own := []ownPath{{"--state", at("state"), at("state")},
+		{"--artifact-root", at("state/sessions"), at("state/sessions")}}
 	for _, tt := range []struct {
 		workspace string
 		mode      sandbox.WorkspaceMode
