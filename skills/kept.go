@@ -91,7 +91,7 @@ func packNotes(list []Diagnostic) string {
 func (s *Skill) pack() []byte {
 	f, p := &s.Frontmatter, make(packedWriter, 0, 2*len(s.Frontmatter.JSON)+len(s.Lead)+256)
 	p = append(p, s.subject()...)
-	p.Text(packNotes(s.Diagnostics), string(f.JSON), string(s.Digest), s.Lead, f.Name, f.Description,
+	p.Text(packNotes(s.Diagnostics), string(f.JSON), string(s.Digest), string(s.Lead), f.Name, f.Description,
 		f.License, f.Compatibility, f.WhenToUse, f.Author, f.Version)
 	for _, list := range append(f.Requires.Lists(), &f.AllowedTools, &f.Tags) {
 		p.List(*list)
@@ -105,11 +105,11 @@ func (s *Skill) pack() []byte {
 // if the record is damaged.
 func (s *Skill) unpack(text string, now mark) bool {
 	u := packedReader{Rest: text[len(s.subject()):]}
-	var sum, notes, block string
+	var sum, notes, block, lead string
 	f := frontmatter.Fields{}
 	u.Texts(&notes, &block)
 	u.Rest = strings.Clone(u.Rest)
-	u.Texts(&sum, &s.Lead, &f.Name, &f.Description, &f.License, &f.Compatibility, &f.WhenToUse, &f.Author,
+	u.Texts(&sum, &lead, &f.Name, &f.Description, &f.License, &f.Compatibility, &f.WhenToUse, &f.Author,
 		&f.Version)
 	for _, list := range append(f.Requires.Lists(), &f.AllowedTools, &f.Tags) {
 		*list = u.List()
@@ -121,7 +121,7 @@ func (s *Skill) unpack(text string, now mark) bool {
 	}
 	f.JSON = []byte(block)
 	now.settled = true // only settled marks are stored
-	s.Frontmatter, s.Digest = f, digest.Digest(sum)
+	s.Frontmatter, s.Digest, s.Lead = f, digest.Digest(sum), Lead(lead)
 	s.readAs(now)
 	return true
 }

@@ -41,7 +41,7 @@ func fill(v reflect.Value, n *int) {
 
 // filled returns a skill of which everything that a SKILL.md can say is set.
 func filled() *Skill {
-	sk, n := &Skill{Path: "x/a", File: "SKILL.md", Digest: "sha256:0", Lead: "lead"}, 0
+	sk, n := &Skill{Path: "x/a", File: "SKILL.md", Digest: "sha256:0", Lead: NewLead([]byte("lead"))}, 0
 	fill(reflect.ValueOf(&sk.Frontmatter).Elem(), &n)
 	fill(reflect.ValueOf(&sk.Form).Elem(), &n)
 	fill(reflect.ValueOf(&sk.Diagnostics).Elem(), &n)

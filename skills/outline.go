@@ -34,10 +34,10 @@ func (s *Snapshot) Outline() []Outline {
 		if sk.Hidden() {
 			continue
 		}
-		f := &sk.Frontmatter
+		f, lead := &sk.Frontmatter, sk.Lead.String()
 		all = append(all, Outline{sk.Path, slices.IndexFunc(s.Roots, of), sk.File, sk.Digest, f.Name,
 			f.Description, f.WhenToUse, f.Tags,
-			strings.ToValidUTF8(sk.Lead[:min(len(sk.Lead), maxOutlined)], "")})
+			strings.ToValidUTF8(lead[:min(len(lead), maxOutlined)], "")})
 	}
 	return all
 }
@@ -56,7 +56,7 @@ func Outlined(roots []Root, all []Outline, opts *ScanOptions) *Snapshot {
 		}
 		found = append(found, &Skill{
 			Path: of.Path, Root: &roots[of.Root], Dir: of.Path, File: of.File, Digest: of.Digest,
-			Lead: of.Lead,
+			Lead: NewLead([]byte(of.Lead)),
 			Frontmatter: frontmatter.Fields{Name: of.Name, Description: of.Description,
 				WhenToUse: of.WhenToUse, Tags: of.Tags, UserInvocable: true},
 			location: location{fsys: noFiles{}, rel: of.Path}, opts: shown, state: newIndexState(nil),

@@ -53,7 +53,7 @@ type Skill struct {
 	File        string        // SKILL.md or skill.md
 	Digest      digest.Digest // of the raw bytes of File
 	Size        int64         // of File, in bytes
-	Lead        string        // the beginning of the instructions, at most MaxLead bytes, for search
+	Lead        Lead          // for searches
 	Form        Form
 	broken      bool // the file could not be loaded; the skill only reserves its path
 	// Diagnostics are about File. Their paths are relative to the skill. The Index holds diagnostics about

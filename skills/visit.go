@@ -1,7 +1,6 @@
 package skills
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"io/fs"
@@ -374,9 +373,7 @@ func (s *Skill) parse(data []byte, m mark) error {
 		return err
 	}
 	s.Frontmatter, s.Digest = doc.Fields, digest.FromBytes(data)
-	lead := bytes.TrimSpace(doc.Body)
-	// The cut may split a character, whose rest would not survive in JSON.
-	s.Lead = strings.ToValidUTF8(string(lead[:min(len(lead), MaxLead)]), "")
+	s.Lead = NewLead(doc.Body)
 	s.readAs(m.readAt(s.opts.Now()))
 	// The file may have grown between the stat of the mark and the end of the read; the size must be of the
 	// hashed bytes.

@@ -55,7 +55,7 @@ func generated(n int) []*skills.Skill {
 		all[i] = &skills.Skill{Path: fmt.Sprintf("team-%d/%s", i%40, name), Frontmatter: skills.Frontmatter{
 			Name: name, Description: text(15 + random.IntN(46)), Tags: strings.Fields(text(random.IntN(3))),
 		}}
-		all[i].Lead = text(450)
+		all[i].Lead = skills.NewLead([]byte(text(450)))
 		if i%4 == 0 {
 			all[i].Frontmatter.WhenToUse = text(12)
 		}

@@ -180,15 +180,15 @@ func (b *builder) list() list {
 
 // texts returns the fields of a skill, truncated.
 func texts(sk *skills.Skill) [fields]string {
-	f := &sk.Frontmatter
+	f, lead := &sk.Frontmatter, sk.Lead.String()
 	all := [fields]string{
 		fieldName:        f.Name,
 		fieldPath:        sk.Path,
 		fieldTags:        strings.Join(f.Tags[:min(len(f.Tags), maxField)], " "),
 		fieldDescription: f.Description,
 		fieldWhen:        strings.Join(append(f.Texts("triggers"), f.WhenToUse), "\n"),
-		fieldLead:        sk.Lead[:min(len(sk.Lead), maxLead)],
-		fieldText:        sk.Lead,
+		fieldLead:        lead[:min(len(lead), maxLead)],
+		fieldText:        lead,
 	}
 	for field, text := range all {
 		all[field] = text[:min(len(text), maxField)]

@@ -79,10 +79,11 @@ func TestInstructions(t *testing.T) {
 	all := inventedSkills()
 	for i := range 300 {
 		all = append(all, skill(fmt.Sprintf("other-%d", i), "Looks after a gadget of some sort."))
-		all[len(all)-1].Lead = strings.Repeat("pad ", 130) + "the customer and their lamp"
+		all[len(all)-1].Lead = skills.NewLead([]byte(strings.Repeat("pad ", 130) + "the customer and their lamp"))
 	}
 	long := skill("warranty", "Handles goods.")
-	long.Lead = strings.Repeat("filler ", 80) + "The lamp is broken and the customer wants his money back."
+	long.Lead = skills.NewLead([]byte(strings.Repeat("filler ", 80) +
+		"The lamp is broken and the customer wants his money back."))
 	all = append(all, long)
 	x := search.New(all)
 	place := func(query string) int {
@@ -134,7 +135,7 @@ func TestSentence(t *testing.T) {
 		skill("sandwich", "Let me get you the thing."), skill("mailer", "Sends an app message."), skill("rates", "How to back out when a rate limit is hit."),
 		skill("sheet", "A table."), skill("quiet", "Does nothing.")}
 	all[6].Frontmatter.JSON = []byte(`{"triggers":["zoom oauth",{"phrase":"websockets"}]}`)
-	all[5].Lead = "# Sheet\n\nPivot numbers of a quarter."
+	all[5].Lead = skills.NewLead([]byte("# Sheet\n\nPivot numbers of a quarter."))
 	for query, want := range map[string]string{"let me see how my app can get out of sending this thing": "mailer", "I hit the limit, how do I back off": "rates",
 		"zoom oauth": "quiet", "connect by websockets": "quiet", "pivot": "sheet", "make a pivot of the quarter": "sheet"} {
 		result, err := search.New(all).Search(query, search.Page{})
