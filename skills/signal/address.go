@@ -10,11 +10,14 @@ import (
 )
 
 // address matches the scheme and the host of a URL.
-var address = pattern.New("(?i)\\b(https?|ftp)://([^\\s/\"'<>|)\\\\`,;]+)")
+var address = pattern.New("(?i)\\b(https?|ftp)://([^\\s/\"'<>|)\\\\`,;?#]+)")
 
-// bareHost matches a numeric host without a scheme, and bareName another one. Vendors write their installers
-// like that, for readers.
-var bareHost = pattern.New(`(?i)\s["']?(?:0x[0-9a-f]{6,8}|\d{8,10}|\d{1,3}(?:\.\d{1,3}){3})(?:[/:]|["'\s]|$)`)
+// Expressions of a host without a scheme, which is numeric or a name. Vendors write their installers with a
+// name, for readers.
+var (
+	bareHost = pattern.New(`(?i)\s["']?(?:0x[0-9a-f]{6,8}|\d{8,10}|\d{1,3}(?:\.\d{1,3}){3})(?:[/:]|["'\s]|$)`)
+	bareName = pattern.New(`(?i)\s["']?((?:[a-z0-9-]+\.)+[a-z]{2,})(?:[/:]\S*)?["']?(?:[\s|]|$)`)
+)
 
 // pasteHosts are hosts where strangers leave a text, or a tunnel to their machine, under a name that does not
 // show its author. Vendors put no installers there.
@@ -39,13 +42,7 @@ func openAddress(command []byte) bool {
 		}
 		// Documentation has addresses such as https://… for the host of the reader.
 		isPlaceholder := strings.Trim(host, ".…") == ""
-		if isPlaceholder || isHere(host) || isSample(host) {
-			continue
-		}
-		// The form xn-- is an international name, whose letters may look like others.
-		if scheme != "https" || isNumeric(host) || strings.HasPrefix(host, "$") ||
-			strings.HasPrefix(host, "xn--") ||
-			isPaste(host) {
+		if !isPlaceholder && (isOpenHost(host, scheme != "https") || strings.HasPrefix(host, "$")) {
 			return true
 		}
 	}
@@ -57,8 +54,6 @@ func openAddress(command []byte) bool {
 	}
 	return bytes.ContainsAny(command, "$") && variable().Match(command) || bareHost().Match(command)
 }
-
-var bareName = pattern.New(`(?i)\s["']?((?:[a-z0-9-]+\.)+[a-z]{2,})(?:[/:]\S*)?["']?(?:[\s|]|$)`)
 
 // variable matches an address that is only known at run time.
 var variable = pattern.New(`(?i)\b(?:curl|wget|iwr|irm|invoke-\w+)\b[^|]*\s["']?\$[\w{(]`)
@@ -76,6 +71,14 @@ func fromHere(command []byte) bool {
 	return len(found) > 0 && !slices.ContainsFunc(found, func(m [][]byte) bool {
 		return !isHere(strings.ToLower(string(m[2])))
 	})
+}
+
+// isOpenHost reports whether a host shows nothing about who answers. isPlain is set if nothing protects the
+// answer on its way.
+func isOpenHost(host string, isPlain bool) bool {
+	// The form xn-- is an international name, whose letters may look like others.
+	return !isHere(host) && !isSample(host) &&
+		(isPlain || isNumeric(host) || strings.HasPrefix(host, "xn--") || isPaste(host))
 }
 
 // isSample reports whether a host is one that documentation uses and no one owns.
@@ -134,7 +137,7 @@ func openText(line []byte) bool {
 		}
 		const longest = 100 // bytes of a host
 		host := rest[:min(len(rest), longest)]
-		if end := bytes.IndexAny(host, " /\"'<>|)\\`,;?"); end >= 0 {
+		if end := bytes.IndexAny(host, " /\"'<>|)\\`,;?#"); end >= 0 {
 			host = host[:end]
 		}
 		// A quotation mark behind the scheme ends a literal, to which the program appends the host.
@@ -143,7 +146,7 @@ func openText(line []byte) bool {
 		}
 		name := strings.ToLower(string(host[bytes.LastIndexByte(host, '@')+1:]))
 		// Programs ask their settings for a host, so one that is known at run time only is not open here.
-		if !isHere(name) && !isSample(name) && (isPlain || isNumeric(name) || isPaste(name)) {
+		if isOpenHost(name, isPlain) {
 			return true
 		}
 	}

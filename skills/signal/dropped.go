@@ -3,7 +3,6 @@ package signal
 import (
 	"bytes"
 	"slices"
-	"strings"
 
 	"github.com/skillsd/skillsd/skills/pattern"
 )
@@ -101,7 +100,7 @@ func (s *Scanner) name(name string, from taint) {
 }
 
 // value is the expression of a literal or a variable in a program.
-const value = `([fru]?["'][^"']{1,200}["']|[A-Za-z_$][\w.]{0,60})`
+const value = `([fru]?["'\x60][^"'\x60]{1,200}["'\x60]|[A-Za-z_$][\w.]{0,60})`
 
 // writtenAs matches the name of a file that a program writes.
 var writtenAs = pattern.New(`(?i)\bopen\(\s*` + value + `\s*,\s*(?:mode\s*=\s*)?["']r?b?[wax]` +
@@ -124,9 +123,9 @@ func (s *Scanner) writesFile(line []byte, here []tainted) {
 	if m == nil {
 		return
 	}
-	name := string(bytes.TrimLeft(bytes.Join(m[1:], nil), "fru"))
-	if !strings.ContainsAny(name, `"'`) {
-		name = string(bytes.Join(m[1:], nil))
+	name := bytes.Join(m[1:], nil)
+	if at := bytes.IndexAny(name, "\"'`"); at >= 0 {
+		name = bytes.Trim(name[at:], "\"'`")
 	}
 	from := written
 	// A decoded literal is often an image, so it is no finding without a call that fetches.
@@ -137,7 +136,7 @@ func (s *Scanner) writesFile(line []byte, here []tainted) {
 		slices.ContainsFunc(here, isFetched) {
 		from |= arrived
 	}
-	s.name(strings.Trim(name, `"'`), from)
+	s.name(string(name), from)
 }
 
 // Expressions that match the text between the beginning of a line and a file that it starts, and for chmod

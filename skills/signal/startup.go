@@ -41,9 +41,11 @@ func (s *Scanner) searchStartup(line []byte, here []tainted, does taint) {
 	if s.program == shell && does&hooks != 0 && s.isOrdinaryHook(line) {
 		return
 	}
-	if !isStartup && !isScheduler || !s.spend(line) || s.isPrinted(line) || isSetting(line) &&
-		!has("/.ssh/") {
+	if !isStartup && !isScheduler || !s.spend(line) || s.isPrinted(line) {
 		return
+	}
+	if !has("/.ssh/") {
+		line = afterSettings(line)
 	}
 	if isScheduler && s.isScheduled(line) || isStartup && (s.isRedirected(line, startup) || s.places(line,
 		startup)) {
@@ -129,27 +131,67 @@ func argument(list []byte) []byte {
 // addsContent matches what writes a file in PowerShell.
 var addsContent = pattern.New(`(?i)\b(?:Add|Set)-Content\b|\bOut-File\b`)
 
-// isSetting reports whether a line adds nothing but a variable, as installers do for the search path: it runs
-// nothing, and names no place where everyone may write. The setup of an installed program is a setting too.
-func isSetting(line []byte) bool {
+// afterSettings returns the rest of a line after commands that add nothing but a variable, as installers do
+// for the search path: they run nothing, and name no place where everyone may write. The setup of an
+// installed program is a setting too.
+func afterSettings(line []byte) []byte {
 	installed := setup().FindSubmatch(line)
 	if installed != nil && !runsAnyText(string(installed[1])) {
-		return true
+		return nil
 	}
-	m := setting().FindSubmatch(line)
-	return m != nil && !strings.Contains(string(m[0]), "/tmp") && !strings.Contains(string(m[0]), "/dev/shm")
+	for {
+		m := setting().FindSubmatch(line)
+		if m == nil || !isHarmless(string(m[1]), string(m[2])) {
+			return line
+		}
+		line = line[len(m[0]):]
+	}
 }
 
-// setting matches a line that adds the setting of a variable.
-var setting = pattern.New(`^\s*(?:echo|printf)\s+["']?(?:\\n)?(?:export |set -gx )\w+[= ](?:\\"|[^;|&` +
-	"`" + `])*>>`)
+// isHarmless reports whether the setting of a variable runs nothing, neither when it is read nor later.
+func isHarmless(variable, value string) bool {
+	isPath := strings.Contains(value, "/")
+	if slices.Contains(runVariables, variable) || isPath && slices.Contains(loadVariables, variable) {
+		return false
+	}
+	// An installed program may compute the value.
+	for _, program := range computes().FindAllStringSubmatch(value, -1) {
+		if program[1] == "" || runsAnyText(program[1]) {
+			return false
+		}
+	}
+	_, next, _ := strings.Cut(value, `\n`)
+	return strings.Trim(next, `\n"' `) == "" && !strings.Contains(value, "/tmp") &&
+		!strings.Contains(value, "/dev/shm")
+}
+
+// guard matches a test whether a line is in a file already, before the command that adds it.
+const guard = `^[\s;&|]*(?:(?:if\s+)?(?:!\s*)?` +
+	`(?:grep\s` + quiet + `|\[` + quiet + `\]|command -v\s` + quiet + `)` +
+	`\s*(?:\|\||&&|;\s*then)\s*)?`
+
+// quiet matches the arguments of a command that writes nothing.
+const quiet = "(?:[^;&|>$`]|>\\s*/dev/null\\b|>&[12]|\\$(?:[\\w{]|\\(\\w+(?: [\\w-]+)*\\)))*"
+
+// setting matches a command that adds the setting of a variable to a file.
+var setting = pattern.New(guard + `(?:echo|printf)\s+["']?(?:\\n)?(?:export |set -gx )(\w+)[= ]` +
+	`((?:\\"|[^;|&` + "`" + `])*?)>>\s*(?:"[^"]*"|[^\s"';&|]+)`)
+
+// computes matches the beginning of a command in a value, and the name of its program if that is plain.
+var computes = pattern.New(`\$\(\s*(?:([\w.-]+)(?:[\s)]|$))?`)
+
+// runVariables are variables whose values other programs run, or load.
+var runVariables = []string{"PROMPT_COMMAND", "BASH_ENV", "LD_PRELOAD", "LD_AUDIT", "DYLD_INSERT_LIBRARIES",
+	"PYTHONSTARTUP", "GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "LESSOPEN"}
+
+// loadVariables are variables that make other programs load a file if their values have its path. Other
+// values are ordinary: NODE_OPTIONS=--max-old-space-size=4096.
+var loadVariables = []string{"ENV", "NODE_OPTIONS", "PERL5OPT", "RUBYOPT", "JAVA_TOOL_OPTIONS"}
 
 // setup matches a line that adds the setup of an installed program to the start of shells, as its manual
 // asks: eval "$(direnv hook bash)". The name has no directory, and the other words are plain, so that the
-// shell runs that program and nothing else. A test may precede it.
-var setup = pattern.New(`^\s*(?:(?:if\s+)?(?:!\s*)?(?:grep\s[^;&|$` + "`" + `]*|\[[^;&|` + "`" + `]*\]|` +
-	`command -v [\w.-]+[^;&|$` + "`" + `]*)\s*(?:\|\||&&|;\s*then)\s*)?` +
-	`(?:echo|printf)\s+["'](?:\\n)?(?:eval\s+\\?["']?\\?\$\(` +
+// shell runs that program and nothing else.
+var setup = pattern.New(guard + `(?:echo|printf)\s+["'](?:\\n)?(?:eval\s+\\?["']?\\?\$\(` +
 	`|(?:source|\.)\s+<\()([\w.-]+)` +
 	`(?:\s+[\w=.-]+)*\s+(?:init|hook|completions?|activate|shellenv|env|shell|--alias)` +
 	`(?:\s+(?:-\s*)?[\w=.-]*)*\)\\?["']?(?:\\n)?["']\s*>>\s*\S+\s*(?:;\s*fi\s*)?$`)
