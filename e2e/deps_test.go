@@ -588,8 +588,8 @@ func TestChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := changeRow.FindAllStringSubmatch(string(text), -1)
-	if len(rows) != 20 {
-		t.Fatalf("the tables have %d changes, want 20", len(rows))
+	if len(rows) != 23 {
+		t.Fatalf("the tables have %d changes, want 23", len(rows))
 	}
 	files := map[string]string{}
 	for _, dir := range []string{"cmd", "mcpserver", "skills", "sandbox", "provenance"} {

@@ -55,20 +55,6 @@ func relevant(name string, mode fs.FileMode) bool {
 		name == HostingDir && mode.IsDir()
 }
 
-// Ignored reports whether indexes skip files and directories with this name, and scans too, except for
-// [Skips]: version control, caches, backup files of editors, and what macOS and Windows add to directories
-// and archives.
-func Ignored(name string) bool {
-	switch name {
-	case ".git", HostingDir, ".hub", ".archive", "node_modules", "__pycache__", ".DS_Store", "__MACOSX":
-		return true
-	}
-	return strings.HasSuffix(name, "~") || strings.HasPrefix(name, "._") ||
-		strings.EqualFold(name, "Thumbs.db") || strings.EqualFold(name, "desktop.ini") ||
-		strings.HasPrefix(name, ".") && strings.HasSuffix(name, ".swp") ||
-		len(name) > 1 && name[0] == '#' && strings.HasSuffix(name, "#")
-}
-
 // descend opens a directory below f. The path must not contain links.
 func descend(f folder, rel string) (folder, error) {
 	// f belongs to the caller and stays open; only directories that were opened on the way are closed.

@@ -13,6 +13,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/environment/making"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/catalog"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
 
@@ -221,7 +222,8 @@ func (o *Options) Table() []Option {
 		{Key: "catalog.search", Flag: "search", Value: &o.Search, Words: []string{"auto", "always"},
 			Default: "auto",
 			Help:    "`WHEN` to offer search_skills: auto (if the list of skills is cut) or always"},
-		{Key: "catalog.budget", Flag: "catalog-budget", Value: &o.CatalogBudget, Default: "24KiB",
+		{Key: "catalog.budget", Flag: "catalog-budget", Value: &o.CatalogBudget,
+			Default: Size(catalog.DefaultBudget).String(),
 			Help: "`SIZE` of the list of skills in characters; above it descriptions are cut and names " +
 				"stay"},
 		{Key: "catalog.order", Flag: "catalog-order", Value: &o.CatalogOrder, Words: []string{"used", "name"},
