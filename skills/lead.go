@@ -6,8 +6,8 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// Lead is the compressed beginning of instructions. A scan keeps that of every skill, and only searches use it,
-// which most sessions do without: of 10,000 skills the texts were a third of the memory.
+// Lead is the compressed beginning of instructions. A scan keeps that of every skill, and only searches use
+// it, which most sessions do without: of 10,000 skills the texts were a third of the memory.
 type Lead string
 
 // NewLead returns the beginning of instructions, of at most MaxLead bytes.
