@@ -248,7 +248,7 @@ const restAfter = 100 * time.Millisecond
 func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, logger *slog.Logger) error {
 	registry := p.Registry
 	// It reads several files of the kernel, and the first client need not wait for them.
-	go garbage.Within(native.GroupMemory())
+	go func() { garbage.Within(native.GroupMemory()) }()
 	// Only with these options can the result of the scan prevent the start. Otherwise clients need not wait
 	// for the scan.
 	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != "" || p.Cluster != nil
