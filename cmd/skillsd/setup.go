@@ -42,6 +42,7 @@ type setupOptions struct {
 
 	permitted []string // permissions that run added
 	undo      bool     // run reverts a setup, which added the permissions in permitted
+	was       []string // with undo: the command line of the user's entry, which the setup changed
 }
 
 func newSetupCmd(a *app) *cobra.Command {
@@ -79,6 +80,9 @@ func newSetupCmd(a *app) *cobra.Command {
 		switch {
 		case printed:
 			return runE(generic.run)(cmd, args)
+		case undo && (len(args) > 0 || cmd.Flags().Changed("name") || cmd.Flags().Changed("http")):
+			return exit.Usagef("to remove one entry of a client: skillsd setup CLIENT --remove --name NAME",
+				"--undo takes back everything that setup did, and takes no name and no flags of serve")
 		case undo:
 			return runE(func(ctx context.Context, _ []string) error { return machine.undo(ctx) })(cmd, args)
 		}
@@ -111,8 +115,14 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 			opts.noFiles = cmd.Flags().Changed("workspace") && !opts.Files
 			return a.setupByUser(cmd, args)
 		},
-		RunE: runE(opts.run),
 	}
+	cmd.RunE = runE(func(ctx context.Context, args []string) error {
+		err := opts.run(ctx, args)
+		if err != nil || !opts.Remove || opts.Project != "" {
+			return err
+		}
+		return (&machineSetup{app: a, cmd: cmd}).forget(ctx, client.Name, opts.Name)
+	})
 	flags := cmd.Flags()
 	opts.register(flags)
 	if client.TokenEnv {
@@ -187,20 +197,37 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 	case o.Write:
 		return o.write(ctx, setup)
 	case o.Remove:
-		err := setup.Remove(ctx)
-		if err != nil || !o.client.Project {
-			return err
-		}
-		if o.undo {
-			return setup.ForbidTools(ctx, o.permitted)
-		}
-		return setup.ForbidTools(ctx, setup.Permissions())
+		return o.remove(ctx, setup)
 	}
 	if err := setup.Print(); err != nil {
 		return err
 	}
 	o.advise()
 	return nil
+}
+
+// remove removes the entry from the client, and the permissions of its tools: to undo a setup, only those
+// that it added.
+func (o *setupOptions) remove(ctx context.Context, setup *clients.Setup) error {
+	if !o.undo {
+		err := setup.Remove(ctx)
+		if err != nil || !o.client.Project {
+			return err
+		}
+		return setup.ForbidTools(ctx, setup.Permissions())
+	}
+	if len(o.was) > 0 {
+		o.app.notef("the entry %q of %s stays, since its file was changed after the setup; before it was: %s",
+			o.Name, o.client.Title, report.Printable(report.ShellLine(o.was...)))
+		return setup.ForbidTools(ctx, o.permitted)
+	}
+	err := setup.Remove(ctx)
+	if errors.Is(err, clients.ErrForeign) {
+		fmt.Fprintf(o.app.err, "%s has another server by the name %q now, which stays\n",
+			o.client.Title, o.Name)
+		err = nil
+	}
+	return errors.Join(err, setup.ForbidTools(ctx, o.permitted))
 }
 
 // write adds the entry to the client, and prints what the user has to know of it.

@@ -21,6 +21,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // machineSetup is `skillsd setup` without the name of a client. It looks at the machine, asks at most two
@@ -83,6 +84,10 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 	if err := s.configure(); err != nil {
 		return err
 	}
+	// A wrong flag of serve would be reported for each client.
+	if _, err := s.given.entry(serveArgs); err != nil {
+		return err
+	}
 	s.look()
 	s.print(ctx)
 	if len(s.found) == 0 {
@@ -111,6 +116,7 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 			return err
 		}
 	}
+	s.own = s.adoptable(chosen)
 	adopts, err := s.asksToAdopt(ctx)
 	if err != nil {
 		return err
@@ -129,6 +135,9 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 	}
 	defer unlock()
 	connected, failed := s.connectAll(ctx, chosen, serveArgs)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	switch {
 	case adopts && failed != nil:
 		// The client that is not connected would have its skills no longer.
@@ -159,8 +168,11 @@ func (s *machineSetup) connectAll(
 		if wrong, ok := errors.AsType[*exit.Error](err); ok && wrong.Hint != "" {
 			s.app.say("hint", wrong.Hint)
 		}
-		// One client that fails does not keep the others from being connected.
 		failed = errors.Join(failed, err)
+		if ctx.Err() != nil {
+			break
+		}
+		// One client that fails does not keep the others from being connected.
 	}
 	return connected, failed
 }
@@ -249,8 +261,11 @@ func (s *machineSetup) choose(ctx context.Context) ([]*clients.Client, error) {
 	}
 	all := strings.Join(names, ", ")
 	const answers = " [y, n, or some of the names] "
-	prompt := "Connect " + all + " to skillsd?\n" +
-		"Before a script runs, skillsd asks you and shows its arguments and files."
+	prompt := "Connect " + all + " to skillsd?\n"
+	if !slices.ContainsFunc(s.fresh, func(c *clients.Client) bool { return !s.isConnected(c) }) {
+		prompt = "Write the entry of " + all + " again, with these flags?\n"
+	}
+	prompt += "Before a script runs, skillsd asks you and shows its arguments and files."
 	at := slices.IndexFunc(s.fresh, func(c *clients.Client) bool { return c.Project })
 	if at >= 0 {
 		prompt += "\n" + s.fresh[at].Title + " then does not ask a second time."
@@ -309,6 +324,30 @@ func (s *machineSetup) named(names []string) (chosen []*clients.Client, unknown 
 	return chosen, ""
 }
 
+// adoptable returns the skills that can be taken over. A client that is not connected keeps those that it
+// loads.
+func (s *machineSetup) adoptable(chosen []*clients.Client) []adopt.Skill {
+	var dirs, kept []string
+	var alone []*clients.Client
+	for _, client := range s.found {
+		own := client.OwnSkills(s.app.Env, "")
+		if s.isConnected(client) || slices.Contains(chosen, client) {
+			dirs = append(dirs, own...)
+			continue
+		}
+		kept = append(kept, own...)
+		if theirs, _ := adopt.Find(own); len(theirs) > 0 {
+			alone = append(alone, client)
+		}
+	}
+	if len(alone) > 0 && !s.yes {
+		s.app.notef("The skills of %s stay where they are, since it is not connected.", titlesOf(alone))
+	}
+	isKept := func(dir string) bool { return slices.Contains(kept, dir) }
+	found, _ := adopt.Find(slices.DeleteFunc(dirs, isKept))
+	return found
+}
+
 // asksToAdopt asks whether to take over the skills that the clients load themselves.
 func (s *machineSetup) asksToAdopt(ctx context.Context) (bool, error) {
 	count := adopt.Count(s.own)
@@ -331,14 +370,13 @@ func (s *machineSetup) connect(ctx context.Context, client *clients.Client, serv
 	opts := &setupOptions{app: s.app, client: client, Name: s.given.Name, Files: s.files, Write: true,
 		Trust: client.Trust, Permit: !s.yes, Settled: true}
 	s.app.notef("\n%s", client.Title)
-	if err := opts.run(ctx, serveArgs); err != nil {
-		return err
-	}
-	if s.before[client][opts.Name] != nil && !s.record.Has(client.Name, opts.Name) {
-		return nil // the entry is the user's, and undo leaves it
-	}
-	return s.record.Connected(adopt.Connection{Client: client.Name, Entry: opts.Name,
-		Permitted: opts.permitted})
+	before := adopt.Look(client.Files(s.app.Env))
+	err := opts.run(ctx, serveArgs)
+	// After a failure too: the client's own command may have written the entry before it failed or was
+	// interrupted.
+	made := adopt.Connection{Client: client.Name, Entry: opts.Name, Permitted: opts.permitted,
+		Was: s.before[client][opts.Name]}
+	return errors.Join(err, s.record.Connected(made, before))
 }
 
 // adopt moves the skills of the clients into the state directory and installs them from there. A skill that
@@ -493,6 +531,21 @@ func (s *machineSetup) undone() string {
 	return strings.Join(parts, " and ")
 }
 
+// forget drops a connection from the record of setups. A later entry of the same name is the user's, and undo
+// must not remove it.
+func (s *machineSetup) forget(ctx context.Context, client, entry string) error {
+	err := s.configure()
+	if err != nil || !fsys.Exists(adopt.File(s.state)) {
+		return nil // no setup was recorded with this configuration
+	}
+	unlock, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return s.record.Disconnected(client, entry)
+}
+
 // undo reverts the setup: it removes the entries of clients, and moves adopted skills back.
 func (s *machineSetup) undo(ctx context.Context) error {
 	a := s.app
@@ -543,21 +596,36 @@ func (s *machineSetup) undo(ctx context.Context) error {
 	if len(back) > 0 {
 		a.notef("moved %s back", skillsIn(back))
 	}
-	for _, connection := range slices.Clone(s.record.Clients) {
+	// Two entries of one client may be in the same file, which the last one changed last.
+	for _, connection := range slices.Backward(slices.Clone(s.record.Clients)) {
 		client := clients.Named(connection.Client)
 		if client == nil {
 			continue
 		}
-		opts := &setupOptions{app: a, client: client, Name: connection.Entry, Remove: true,
-			undo: true, permitted: connection.Permitted}
-		if err := opts.run(ctx, nil); err != nil {
+		if err := s.disconnect(ctx, client, connection); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", client.Title, err))
 			continue
 		}
 		// The record loses only what was undone, so that undo can be repeated after a failure.
-		s.record.Clients = slices.DeleteFunc(s.record.Clients, func(c adopt.Connection) bool {
-			return c.Client == connection.Client && c.Entry == connection.Entry
-		})
+		failed = errors.Join(failed, s.record.Disconnected(connection.Client, connection.Entry))
 	}
-	return errors.Join(failed, s.record.Save())
+	return failed
+}
+
+// disconnect returns the client's files to what they were before the setup. From a file that was changed
+// since, only what the setup added is taken out.
+func (s *machineSetup) disconnect(ctx context.Context, client *clients.Client, of adopt.Connection) error {
+	a := s.app
+	restored, all, err := s.record.Restore(of, client.Files(a.Env), func(path string) (func(), error) {
+		return config.LockEdit(ctx, path)
+	})
+	for _, path := range restored {
+		a.notef("%s is as before the setup", report.Printable(path))
+	}
+	if err != nil || all {
+		return err
+	}
+	opts := &setupOptions{app: a, client: client, Name: of.Entry, Remove: true, undo: true,
+		permitted: of.Permitted, was: of.Was}
+	return opts.run(ctx, nil)
 }

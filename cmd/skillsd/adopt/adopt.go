@@ -1,5 +1,6 @@
-// Package adopt moves the skills that clients load themselves into the state directory, so that skillsd alone
-// serves them, and moves them back.
+// Package adopt records what `skillsd setup` changes, and reverts it: the files of clients that it connects,
+// and the skills that clients load themselves, which it moves into the state directory, so that skillsd alone
+// serves them.
 //
 // Every move is in the record, a file of the state directory, before it is made; [Record.Return] therefore
 // finds each directory in one of its two places, also after a crash. A move is a rename: a directory on
@@ -111,6 +112,12 @@ type Connection struct {
 	// Permitted are the permissions that the setup added, to call tools without asking. Others of them may be
 	// the user's, and undoing the setup leaves those.
 	Permitted []string `json:"permitted,omitempty"`
+
+	// Was is the command line of an entry with the same name that was there before, and that the setup
+	// changed.
+	Was []string `json:"was,omitempty"`
+
+	Edits []Edit `json:"edits,omitempty"` // of the client's files
 }
 
 // Record is what a setup did: the clients that it connected, and the directories that it moved.
@@ -164,27 +171,50 @@ func (r *Record) Save() error {
 	return fsys.WriteFile(File(r.state), append(data, '\n'), 0o600)
 }
 
-// Has reports whether an entry of a client is in the record.
-func (r *Record) Has(client, entry string) bool { return r.at(client, entry) >= 0 }
-
 func (r *Record) at(client, entry string) int {
 	return slices.IndexFunc(r.Clients, func(c Connection) bool {
 		return c.Client == client && c.Entry == entry
 	})
 }
 
-// Connected adds a connection to the record. An earlier setup may have permitted the tools of the same entry.
-func (r *Record) Connected(c Connection) error {
+// Connected adds a connection to the record, with the files that differ from a snapshot from before. Nothing
+// is added if no file changed. An earlier setup may have connected the client by the same entry: undo then
+// returns the files from before that one, if none but setups changed them.
+func (r *Record) Connected(c Connection, before Snapshot) error {
+	edits, err := r.keep(before)
+	if err != nil || len(edits) == 0 {
+		return err
+	}
+	c.Edits = edits
 	at := r.at(c.Client, c.Entry)
-	switch {
-	case at < 0:
+	if at < 0 {
 		r.Clients = append(r.Clients, c)
-	case len(c.Permitted) > 0:
-		r.Clients[at].Permitted = append(r.Clients[at].Permitted, c.Permitted...)
-	default:
+		return r.Save()
+	}
+	earlier := &r.Clients[at]
+	earlier.Permitted = append(earlier.Permitted, c.Permitted...)
+	for _, e := range edits {
+		i := slices.IndexFunc(earlier.Edits, func(other Edit) bool { return other.Path == e.Path })
+		switch {
+		case i < 0:
+			earlier.Edits = append(earlier.Edits, e)
+		case earlier.Edits[i].After == e.Before:
+			earlier.Edits[i].After = e.After
+		default: // the user, or a setup of another entry, changed the file between the two
+			earlier.Edits[i].After = ""
+		}
+	}
+	return errors.Join(r.Save(), r.clean())
+}
+
+// Disconnected removes a connection from the record.
+func (r *Record) Disconnected(client, entry string) error {
+	at := r.at(client, entry)
+	if at < 0 {
 		return nil
 	}
-	return r.Save()
+	r.Clients = slices.Delete(r.Clients, at, at+1)
+	return errors.Join(r.Save(), r.clean())
 }
 
 // Take moves skills of one directory into a new directory, and returns it. Skills that cannot be moved stay

@@ -146,13 +146,18 @@ func TestConnectedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []Connection{
+	file := filepath.Join(state, "client.json")
+	for i, c := range []Connection{
 		{Client: "claude", Entry: "skills"},
 		{Client: "claude", Entry: "skills", Permitted: []string{"a"}},
 		{Client: "claude", Entry: "other"},
 		{Client: "claude", Entry: "skills"},
 	} {
-		if err := r.Connected(c); err != nil {
+		before := Look([]string{file})
+		if err := os.WriteFile(file, []byte{byte(i)}, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Connected(c, before); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -111,7 +111,11 @@ func (s *Setup) Permissions() []string { return s.Entry.permissions() }
 //
 // Errors: as [Setup.Write].
 func (s *Setup) ForbidTools(ctx context.Context, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
 	settings := s.settingsFile()
+	settings.removes = true
 	f, unlock, err := settings.open(ctx, false)
 	if err != nil {
 		return err

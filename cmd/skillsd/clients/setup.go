@@ -33,8 +33,14 @@ const backup = ".skillsd-backup"
 // errNotInstalled means that the client's command is not in PATH.
 var errNotInstalled = errors.New("not in PATH")
 
-// errForeign means that an entry with the same name does not lead to skillsd.
-var errForeign = errors.New("exists and is not skillsd's")
+// ErrForeign means that an entry with the same name does not lead to skillsd.
+var ErrForeign = errors.New("exists and is not skillsd's")
+
+// elsewhere is an [ErrForeign] of an entry that leads to a URL, which skillsd may serve.
+type elsewhere string
+
+func (e elsewhere) Error() string        { return string(e) }
+func (e elsewhere) Is(target error) bool { return target == ErrForeign }
 
 // Setup is a client to connect, and its entry.
 type Setup struct {
@@ -50,6 +56,8 @@ type Setup struct {
 	Keep func(old []string) (args []string)
 	// Lock locks a file against other commands that edit it, until unlock is called.
 	Lock func(ctx context.Context, file string) (unlock func(), err error)
+
+	removes bool // an entry or a permission, for the hint of an error
 }
 
 // file is the content of a client's file.
@@ -222,6 +230,21 @@ func (c *Client) Commands(env func(string) (string, bool)) map[string][]string {
 	return lines
 }
 
+// Files returns the user's files that a setup of the client changes, whether or not they exist.
+func (c *Client) Files(env func(string) (string, bool)) (paths []string) {
+	of := []*Client{c}
+	if c.Project {
+		of = append(of, (&Setup{Client: c}).settingsFile().Client)
+	}
+	for _, each := range of {
+		path, err := each.path(env, "")
+		if err == nil {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
 // FlagValues returns the values of a flag on a command line.
 func FlagValues(words []string, flag string) (values []string) {
 	for i, word := range words {
@@ -298,6 +321,7 @@ func (s *Setup) direct(ctx context.Context, f *file) error {
 //
 // Errors: as Write.
 func (s *Setup) Remove(ctx context.Context) error {
+	s.removes = true
 	f, unlock, err := s.open(ctx, false)
 	if err != nil {
 		return err
@@ -468,10 +492,10 @@ func (s *Setup) open(ctx context.Context, write bool) (*file, func(), error) {
 	err = s.read(f)
 	if err == nil && f.entry != nil && !s.Entry.leadsToUs(f.entry) {
 		err = exit.Errorf(exit.Failure, "choose another --name",
-			"%s: %s %w; nothing was changed", f.path, s.key(), errForeign)
+			"%s: %s %w; nothing was changed", f.path, s.key(), ErrForeign)
 		if url := urlOf(f.entry); url != "" && s.Entry.URL != url {
-			err = exit.Errorf(exit.Failure, "if skillsd serves it, give --http with this URL too",
-				"%s: %s leads to %q; nothing was changed", f.path, s.key(), url)
+			err = &exit.Error{Code: exit.Failure, Hint: "if skillsd serves it, give --http with this URL too",
+				Err: elsewhere(fmt.Sprintf("%s: %s leads to %q; nothing was changed", f.path, s.key(), url))}
 		}
 	}
 	if err != nil {
@@ -498,10 +522,11 @@ func (s *Setup) read(f *file) error {
 		}
 		// A write to the link would replace it by a file, and a repository of dotfiles would no longer have
 		// it.
-		f.path, err = filepath.EvalSymlinks(f.path)
-	}
-	if err != nil {
-		return s.unreadable(f, err)
+		target, err := filepath.EvalSymlinks(f.path)
+		if err != nil {
+			return s.unreadable(f, fmt.Errorf("a link whose target cannot be read: %w", cause(err)))
+		}
+		f.path = target
 	}
 	f.text, err = fsys.ReadFile(f.path, maxFile, func(info fs.FileInfo) error {
 		f.mode = info.Mode().Perm()
@@ -519,12 +544,19 @@ func (s *Setup) read(f *file) error {
 
 // unreadable returns the error for a file that cannot be read.
 func (s *Setup) unreadable(f *file, err error) error {
-	if cause, ok := errors.AsType[*fs.PathError](err); ok {
-		err = cause.Err // without the path, which the message has already
+	hint := "repair the file, or paste by hand what `skillsd setup " + s.Client.Name + "` prints"
+	if s.removes {
+		hint = "repair the file, then run this again"
 	}
-	return exit.Errorf(exit.Failure, "repair the file, or paste by hand what `skillsd setup "+s.Client.Name+
-		"` prints",
-		"%s: %w; nothing was changed", f.path, err)
+	return exit.Errorf(exit.Failure, hint, "%s: %w; the file was not changed", f.path, cause(err))
+}
+
+// cause returns the reason of a system error without its path, which the message has already.
+func cause(err error) error {
+	if of, ok := errors.AsType[*fs.PathError](err); ok {
+		return of.Err
+	}
+	return err
 }
 
 // command runs the client's own command, which changes the file, and shows its output.

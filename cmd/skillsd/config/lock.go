@@ -3,9 +3,8 @@ package config
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -33,7 +32,14 @@ func LockEdit(ctx context.Context, file string) (unlock func(), err error) {
 				return nil, exit.Errorf(exit.Failure, "wait until it ends, then try again",
 					"another command is editing %s", file)
 			}
-			return nil, fmt.Errorf("lock %s: %w", filepath.Base(file), err)
+			if errors.Is(err, context.Canceled) {
+				return nil, err
+			}
+			if cause, ok := errors.AsType[*fs.PathError](err); ok {
+				err = cause.Err
+			}
+			return nil, exit.Errorf(exit.Failure, exit.SystemHint(err),
+				"%s cannot be edited, since no lock file can be made beside it: %w", file, err)
 		}
 		// The previous holder removes its lock file when it unlocks, and the next process creates another. A
 		// lock on the removed file therefore excludes no process.

@@ -1,0 +1,109 @@
+package adopt
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A file is returned to its former content only if nothing but setups changed it, and only if it is one of the
+// client's.
+func TestRestore(t *testing.T) {
+	const before, after, later = "{ /* mine */ }\r\n", "ours", "ours, and the user's"
+	for name, tt := range map[string]struct {
+		existed bool
+		change  func(t *testing.T, file, state string) // after the setup
+		foreign bool                                   // the file is not the client's
+		want    string                                 // "" if the file is gone
+		all     bool
+	}{
+		"unchanged": {existed: true, want: before, all: true},
+		"no file":   {all: true},
+		"no file, and another in its directory": {all: true, change: func(t *testing.T, file, _ string) {
+			write(t, filepath.Join(filepath.Dir(file), "other"), later)
+		}},
+		"changed": {existed: true, want: later, change: func(t *testing.T, file, _ string) { write(t, file, later) }},
+		"removed": {existed: true, change: func(t *testing.T, file, _ string) {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"of another client": {existed: true, foreign: true, want: after},
+		"former content changed": {existed: true, want: after, change: func(t *testing.T, _, state string) {
+			write(t, (&Record{state: state}).former(sum([]byte(before))), later)
+		}},
+		"the user changed it between two setups": {existed: true, want: "again", change: func(t *testing.T, file, state string) {
+			write(t, file, later)
+			connect(t, state, file, "again")
+		}},
+		"two setups": {existed: true, want: before, all: true, change: func(t *testing.T, file, state string) {
+			connect(t, state, file, "again")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			file, state := filepath.Join(dir, "a", "b", "client.json"), filepath.Join(dir, "state")
+			if err := os.Mkdir(state, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if tt.existed {
+				write(t, file, before)
+			}
+			connect(t, state, file, after)
+			if tt.change != nil {
+				tt.change(t, file, state)
+			}
+			r, err := Open(state)
+			if err != nil || len(r.Clients) != 1 {
+				t.Fatalf("%d connections, %v", len(r.Clients), err)
+			}
+			allowed := []string{file}
+			if tt.foreign {
+				allowed = []string{filepath.Join(dir, "another")}
+			}
+			unlocked := 0
+			_, all, err := r.Restore(r.Clients[0], allowed, func(string) (func(), error) {
+				return func() { unlocked++ }, nil
+			})
+			if text, _ := os.ReadFile(file); err != nil || all != tt.all || string(text) != tt.want {
+				t.Errorf("Restore = %v, %v, and the file has %q", all, err, text)
+			}
+			_, err = os.Stat(filepath.Join(dir, "a"))
+			wantDir := tt.existed || tt.change != nil
+			if os.IsNotExist(err) == wantDir || tt.all && unlocked != 1 {
+				t.Errorf("the directory: %v; unlocked %d times", err, unlocked)
+			}
+			if err := r.Disconnected("claude", "skills"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(filepath.Join(state, dirName)); !os.IsNotExist(err) {
+				t.Errorf("former contents are left: %v", err)
+			}
+		})
+	}
+}
+
+// connect is a setup that writes a file.
+func connect(t *testing.T, state, file, text string) {
+	t.Helper()
+	r, err := Open(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := Look([]string{file})
+	write(t, file, text)
+	if err := r.Connected(Connection{Client: "claude", Entry: "skills"}, before); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	err := os.MkdirAll(filepath.Dir(file), 0o755)
+	if err == nil {
+		err = os.WriteFile(file, []byte(text), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
