@@ -52,7 +52,8 @@ func newSetupCmd(a *app) *cobra.Command {
 		Long: "Find the clients of this machine, their skills and whether scripts can run here; then ask\n" +
 			"which clients to connect, whether to take over their skills, and who asks before a script\n" +
 			"runs. --yes connects all clients without a question. --undo disconnects them and moves the\n" +
-			"skills back.\n\n" +
+			"skills back: each file of a client is again what it was, or loses only the entry if it was\n" +
+			"changed since. Until then the state directory keeps what the files were.\n\n" +
 			"With the name of a client, print what it needs: the block for its file, and its own command.\n" +
 			"The words behind -- are flags of `skillsd serve`. They are checked, and relative paths in\n" +
 			"them become absolute, except in the file of a project:\n\n" +
