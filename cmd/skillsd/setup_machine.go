@@ -358,10 +358,16 @@ func (s *machineSetup) asksToAdopt(ctx context.Context) (bool, error) {
 	if len(s.fresh) > 0 {
 		space = "\n" // another question came before
 	}
+	where := report.Printable(filepath.Join(s.state, "adopted"))
+	if count == 1 {
+		return s.app.confirm(ctx, space+"Take over 1 skill, so that every client uses it through skillsd?\n"+
+			"Until then a client loads it itself, and runs its scripts without a sandbox.\n"+
+			"The directory moves to "+where+";\n`skillsd setup --undo` moves it back.")
+	}
 	return s.app.confirm(ctx, space+"Take over "+report.Plural(count, "skill")+", so that every client "+
 		"uses them through skillsd?\nUntil then a client loads them itself, and runs their scripts "+
-		"without a sandbox.\nThe directories move to "+
-		report.Printable(filepath.Join(s.state, "adopted"))+";\n`skillsd setup --undo` moves them back.")
+		"without a sandbox.\nThe directories move to "+where+
+		";\n`skillsd setup --undo` moves them back.")
 }
 
 // connect writes the entry of one client, which starts skillsd serve with the given arguments. The question
