@@ -43,6 +43,9 @@ type Plan struct {
 	// Lacking is the number of required skills that the source does not contain.
 	Lacking int
 
+	// base has the last cleared versions of the skills whose versions before wait.
+	base *skills.Snapshot
+
 	i *Installer
 	// prepare stages the skills if computing the plan did not; may be nil.
 	prepare func(ctx context.Context) error
@@ -118,7 +121,7 @@ func compareRefusals(a, b Refusal) int { return strings.Compare(a.Path, b.Path) 
 // newPlan returns a plan that compute fills.
 func (i *Installer) newPlan(compute func(p *Plan) error) (*Plan, error) {
 	p := &Plan{i: i, dir: workDir + "/" + stagePrefix + rand.Text(), batch: i.cfg.Trees.Batch(i.root)}
-	for _, dir := range []string{"place", "old", "before", "earlier"} {
+	for _, dir := range []string{"place", "old", "before", "base", "earlier"} {
 		if err := i.root.MkdirAll(p.dir+"/"+dir, 0o700); err != nil {
 			return nil, errors.Join(err, p.Close())
 		}
