@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,8 @@ type Request struct {
 	// Digest is the expected digest of an archive; empty: any.
 	Digest digest.Digest
 	Access
+
+	orRef string // one of Skills that may be a ref instead; empty: none
 }
 
 // Access holds what is needed to fetch and verify sources.
@@ -149,6 +152,9 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 	if remote, ok := from.remote(req.Plugin); ok {
 		return p.addRemote(ctx, req, remote)
 	}
+	if isRef, err := p.meansRef(ctx, from, &req); err != nil || isRef {
+		return cmp.Or(err, p.addAll(ctx, req))
+	}
 	p.Notes, p.whole = from.notes, req.whole() && !req.KeepGoing
 	for _, problem := range from.plugins.Problems[:min(len(from.plugins.Problems), maxListed)] {
 		p.notef("%s", problem)
@@ -182,6 +188,26 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 		return err
 	}
 	return p.refused(req, len(p.Changes))
+}
+
+// meansRef reports whether a name of the request is that of a branch or a tag, and of no skill. It then makes
+// it the ref of the request.
+func (p *Plan) meansRef(ctx context.Context, from *fetched, req *Request) (bool, error) {
+	name := req.orRef
+	req.orRef = ""
+	if name == "" || checkRef(name) != nil || len(from.withName(from.candidates(), name)) > 0 {
+		return false, nil
+	}
+	refs, _, err := p.refs(ctx, from.origin.Source, req.Access)
+	if err != nil || !slices.Contains(refs, name) {
+		return false, err
+	}
+	req.Ref = name
+	req.Skills = slices.DeleteFunc(slices.Clone(req.Skills), func(s string) bool { return s == name })
+	if p.i.cfg.Located != nil {
+		p.i.cfg.Located(name, *req)
+	}
+	return true, nil
 }
 
 // origin returns the origin of the source of a request in full.

@@ -34,7 +34,6 @@ var (
 	ownerRepoDir = pattern.New(`^[A-Za-z0-9][A-Za-z0-9-]{0,38}(/[A-Za-z0-9_.-]+){2,}$`)
 	// hostPath is a URL without its scheme.
 	hostPath = pattern.New(`^[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}(:[0-9]+)?(/.*)?$`)
-	skillRef = pattern.New(`^[A-Za-z0-9._-]+$`)
 )
 
 // readAddress reads an address. It returns false for text that is neither a URL of a web server nor a short
@@ -77,8 +76,8 @@ func readAddress(text string) (address, bool) {
 		return a, false
 	}
 	a.fragment(at)
-	if a.short || a.repo {
-		a.named(at)
+	if (a.short || a.repo || isForge(at.Hostname())) && !a.named(at) {
+		return a, false
 	}
 	a.page(at)
 	return a, true
@@ -97,16 +96,35 @@ func (a *address) fragment(at *url.URL) {
 	at.Fragment, at.RawFragment = "", ""
 }
 
-// named takes the name of a skill from a short form, as in owner/repository@skill.
-func (a *address) named(at *url.URL) {
+// named takes the name of a skill, or of a ref, from behind a repository, as in owner/repository@skill. It
+// returns false for a name behind anything else.
+func (a *address) named(at *url.URL) bool {
 	before, name, ok := strings.Cut(at.Path, "@")
-	if !ok {
-		return
+	segments := strings.Split(strings.Trim(before, "/"), "/")
+	switch {
+	case !ok:
+		return true
+	case len(segments) < 2:
+		return !a.repo
+	// A directory or a branch may have such a name, and a page names it in full.
+	case len(segments) > 2 && (!a.short || isView(segments[2]) || slices.Contains(segments, "-")):
+		return true
 	}
 	at.Path, at.RawPath = before, ""
-	if skillRef().MatchString(name) {
+	if name = strings.Trim(name, "/"); name != "" {
 		a.skills = []string{name}
 	}
+	return true
+}
+
+// isForge reports whether a host is one of the forges.
+func isForge(host string) bool {
+	for _, forge := range forges {
+		if strings.EqualFold(host, forge) {
+			return true
+		}
+	}
+	return false
 }
 
 // page splits the URL of a page of a repository, as a browser shows it, into the repository and the rest.

@@ -13,23 +13,30 @@ import (
 
 func TestReadAddress(t *testing.T) {
 	for text, want := range map[string]address{
-		"o/r":                  {source: "https://github.com/o/r", short: true, repo: true},
-		"o/r@pdf":              {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf"}},
-		"o/r#v1":               {source: "https://github.com/o/r", short: true, repo: true, ref: "v1"},
-		"o/r/skills/pdf":       {source: "https://github.com/o/r", short: true, repo: true, dir: "skills/pdf"},
-		"o/r/.claude/x/":       {source: "https://github.com/o/r", short: true, repo: true, dir: ".claude/x"},
-		"o/r/a@pdf":            {source: "https://github.com/o/r", short: true, repo: true, dir: "a", skills: []string{"pdf"}},
-		"gh:o/r/a/SKILL.md":    {source: "https://github.com/o/r", short: true, repo: true, dir: "a"},
-		"github.com/o/r/x/y":   {source: "https://github.com/o/r/x/y", short: true},
-		"github:o/r":           {source: "https://github.com/o/r", short: true, repo: true},
-		"gh:o/r@pdf":           {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf"}},
-		"gitlab:g/sub/r":       {source: "https://gitlab.com/g/sub/r", short: true, repo: true},
-		"github.com/o/r":       {source: "https://github.com/o/r", short: true, repo: true},
-		"github.com/o/r/":      {source: "https://github.com/o/r", short: true, repo: true},
-		"example.com":          {source: "https://example.com", short: true},
-		"example.com:8443/x":   {source: "https://example.com:8443/x", short: true},
-		"https://example.com/": {source: "https://example.com"},
-		"git+https://h.org/r":  {source: "https://h.org/r"},
+		"o/r":                        {source: "https://github.com/o/r", short: true, repo: true},
+		"o/r@pdf":                    {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf"}},
+		"o/r@feature/x":              {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"feature/x"}},
+		"o/r@pdf@1.0":                {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf@1.0"}},
+		"o/r@日本語":                    {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"日本語"}},
+		"o/r@pdf,docx!":              {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf,docx!"}},
+		"example.com/@o/r":           {source: "https://example.com/@o/r", short: true},
+		"github.com/o/r/tree/a@1/b":  {source: "https://github.com/o/r", short: true, repo: true, rest: []string{"a@1", "b"}},
+		"https://github.com/o/r@pdf": {source: "https://github.com/o/r", repo: true, skills: []string{"pdf"}},
+		"o/r#v1":                     {source: "https://github.com/o/r", short: true, repo: true, ref: "v1"},
+		"o/r/skills/pdf":             {source: "https://github.com/o/r", short: true, repo: true, dir: "skills/pdf"},
+		"o/r/.claude/x/":             {source: "https://github.com/o/r", short: true, repo: true, dir: ".claude/x"},
+		"o/r/a@pdf":                  {source: "https://github.com/o/r", short: true, repo: true, dir: "a", skills: []string{"pdf"}},
+		"gh:o/r/a/SKILL.md":          {source: "https://github.com/o/r", short: true, repo: true, dir: "a"},
+		"github.com/o/r/x/y":         {source: "https://github.com/o/r/x/y", short: true},
+		"github:o/r":                 {source: "https://github.com/o/r", short: true, repo: true},
+		"gh:o/r@pdf":                 {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf"}},
+		"gitlab:g/sub/r":             {source: "https://gitlab.com/g/sub/r", short: true, repo: true},
+		"github.com/o/r":             {source: "https://github.com/o/r", short: true, repo: true},
+		"github.com/o/r/":            {source: "https://github.com/o/r", short: true, repo: true},
+		"example.com":                {source: "https://example.com", short: true},
+		"example.com:8443/x":         {source: "https://example.com:8443/x", short: true},
+		"https://example.com/":       {source: "https://example.com"},
+		"git+https://h.org/r":        {source: "https://h.org/r"},
 		"https://github.com/o/r?tab=readme-ov-file#install": {source: "https://github.com/o/r", repo: true},
 		"https://github.com/o/r/tree/main/skills/pdf": {source: "https://github.com/o/r", short: true, repo: true,
 			rest: []string{"main", "skills", "pdf"}},
@@ -69,7 +76,7 @@ func TestReadAddress(t *testing.T) {
 	}
 	for _, text := range []string{"", ".", "./o/r", "../o", "/o/r", "a/b/../c", "a/b//c", "skills", "x.zip", "git@github.com:o/r.git",
 		"ssh://git@h/o/r", "oci://ghcr.io/o/r:1", "mcp+https://h/mcp", "mcp+stdio:./x", "https://u:p@h/o/r",
-		"https://", "C:/skills", `C:\skills`, "o/r/../x"} {
+		"https://", "gh:@o/r", "C:/skills", `C:\skills`, "o/r/../x"} {
 		if got, ok := readAddress(text); ok {
 			t.Errorf("%s is read as %+v", text, got)
 		}
@@ -164,6 +171,35 @@ func TestInstallPage(t *testing.T) {
 	}
 	if got := names(i.Lock()); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("installed %q", got)
+	}
+}
+
+// A name behind a repository is that of a skill, or else of a branch or a tag, or of nothing.
+func TestInstallNamedRef(t *testing.T) {
+	r := newRepo(t)
+	r.commit(map[string]string{"skills/a/SKILL.md": skillText("a"), "skills/v1/SKILL.md": skillText("v1")})
+	r.run("tag", "v1")
+	r.run("checkout", "--quiet", "-b", "feature/x")
+	r.commit(map[string]string{"skills/v1/SKILL.md": skillText("v1") + "More.\n"})
+	r.run("rm", "--quiet", "-r", "skills/v1")
+	r.commit(map[string]string{"skills/b/SKILL.md": skillText("b")})
+	r.run("rm", "--quiet", "-r", "skills/a")
+	r.run("commit", "--quiet", "-m", "x")
+	r.run("checkout", "--quiet", "main")
+	for name, want := range map[string]string{"feature/x": "b at feature/x", "v1": "v1 at ", "a": "a at ",
+		"b,a": `no skill "b,a"`, "feature/../x": `no skill "feature/../x"`} {
+		i := newMachine(t).withGit(r).open()
+		got := ""
+		err := apply(t.Context(), i, Request{Source: r.url, Skills: []string{name}, orRef: name})
+		if err != nil {
+			got = err.Error()
+		}
+		for _, e := range i.Lock().Skills {
+			got += e.Name + " at " + e.Origin.Ref
+		}
+		if err == nil && got != want || err != nil && !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
 	}
 }
 

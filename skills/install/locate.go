@@ -54,6 +54,9 @@ func (p *Plan) locate(ctx context.Context, req Request) (Request, error) {
 	if req.Ref == "" {
 		req.Ref = a.ref
 	}
+	if len(a.skills) == 1 && req.Ref == "" {
+		req.orRef = a.skills[0]
+	}
 	if a.dir != "" {
 		req.Subdir = path.Join(a.dir, req.Subdir)
 	}
