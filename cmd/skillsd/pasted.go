@@ -102,6 +102,9 @@ func cloned(words []string) (args []string) {
 	repository := ""
 	for n := 0; n < len(words); n++ {
 		option, value, hasValue := strings.Cut(words[n], "=")
+		if at := shortValue(words[n]); at > 0 {
+			option, value, hasValue = "-"+words[n][at:at+1], words[n][at+1:], at+1 < len(words[n])
+		}
 		switch {
 		case !strings.HasPrefix(option, "-"):
 			if repository == "" {
@@ -123,6 +126,17 @@ func cloned(words []string) (args []string) {
 	return append([]string{repository}, args...)
 }
 
+// shortValue returns where in a word of short options of git clone, such as -qbmain, the one is that has a
+// value; 0 for another word.
+func shortValue(word string) int {
+	if !strings.HasPrefix(word, "-") || strings.HasPrefix(word, "--") {
+		return 0
+	}
+	return 1 + strings.IndexFunc(word[1:], func(r rune) bool {
+		return slices.Contains(cloneValues, "-"+string(r))
+	})
+}
+
 // cloneValues are the options of git clone with a value in the next word.
 var cloneValues = []string{"--branch", "-b", "--revision", "--depth", "--origin", "-o", "--upload-pack", "-u",
 	"--reference", "--reference-if-able", "--separate-git-dir", "--jobs", "-j", "--config", "-c", "--filter",
@@ -138,6 +152,7 @@ func translated(command, words []string) (args []string) {
 		words[0] = strings.TrimPrefix(words[0], "/")
 	}
 	var names []string
+	isList := false
 	for len(words) > 0 {
 		word := words[0]
 		words = words[1:]
@@ -154,6 +169,8 @@ func translated(command, words []string) (args []string) {
 		switch {
 		case !strings.HasPrefix(word, "-"):
 			args = append(args, word)
+		case option == "--list" || option == "-l":
+			isList = true
 		case option == "--skill" || option == "-s":
 			names = append(names, values()...)
 		case option == "--branch" || option == "-b" || option == "--ref":
@@ -167,9 +184,14 @@ func translated(command, words []string) (args []string) {
 			args = append(args, word)
 		}
 	}
-	// The other installer writes all skills as a "*".
-	if slices.Contains(names, "*") {
-		return append(args, "--all")
+	// The other installer writes all skills as a "*", and lists all if none is named.
+	if slices.Contains(names, "*") || isList && len(names) == 0 && len(args) == 1 {
+		names = []string{"--all"}
 	}
-	return append(args, names...)
+	args = append(args, names...)
+	// A list must not install what it shows.
+	if isList {
+		args = append(args, "--dry-run")
+	}
+	return args
 }

@@ -35,6 +35,11 @@ func TestPasted(t *testing.T) {
 		"install gh skill install o/r pdf":                                  "install o/r pdf",
 		"install git clone https://h/o/r.git -b dev":                        "install https://h/o/r.git --ref=dev",
 		"git clone --depth 1 -b dev https://h/o/r.git mydir":                "install https://h/o/r.git --ref=dev",
+		"git clone -bdev https://h/o/r":                                     "install https://h/o/r --ref=dev",
+		"git clone -qbdev -j4 https://h/o/r":                                "install https://h/o/r --ref=dev",
+		"git clone -qb dev https://h/o/r":                                   "install https://h/o/r --ref=dev",
+		"npx skills add o/r --list":                                         "install o/r --all --dry-run",
+		"install npx skills add o/r --skill pdf -l":                         "install o/r pdf --dry-run",
 		"install git clone --single-branch --branch=v1 --filter=x h/o/r .":  "install h/o/r --ref=v1",
 	} {
 		args := strings.Fields(text)
