@@ -26,8 +26,8 @@ const (
 // errTooMuch reports that a likeness is at its limits.
 var errTooMuch = errors.New("too much to compare")
 
-// Files that are compared by lines, next to SKILL.md: texts of up to maxLined bytes, if the source has at most
-// maxLinedAll bytes of these. Other files are equal, or have nothing in common.
+// Files that are compared by lines, next to SKILL.md: texts of up to maxLined bytes, if the source has at
+// most maxLinedAll bytes of these. Other files are equal, or have nothing in common.
 const (
 	maxLined    = 64 << 10
 	maxLinedAll = 64 << 20
@@ -103,7 +103,12 @@ func (l *likeness) file(sum digest.Digest) uint64 { return maphash.String(l.seed
 
 // addSkill adds a skill of a source, by number.
 func (l *likeness) addSkill(ctx context.Context, c *contents) error {
-	return l.add(c.files(), func(f store.File) ([]byte, error) {
+	return l.add(c.files(), l.reader(ctx, c))
+}
+
+// reader returns the function that reads the files of a skill of a source, see add.
+func (l *likeness) reader(ctx context.Context, c *contents) func(f store.File) ([]byte, error) {
+	return func(f store.File) ([]byte, error) {
 		_, isTaken := c.from[f.Path]
 		if !l.lined(f, isTaken) {
 			return nil, errWhole
@@ -113,7 +118,7 @@ func (l *likeness) addSkill(ctx context.Context, c *contents) error {
 			return nil, err
 		}
 		return text.Data, nil
-	})
+	}
 }
 
 // errWhole reports that a file is not compared by lines.
@@ -192,6 +197,18 @@ type near struct {
 //
 // Errors: errTooMuch; the errors of [store.Tree.ReadFile].
 func (l *likeness) nearest(was *store.Tree, taken TakenFiles) (near, error) {
+	return l.search(was.Files, func(f store.File) ([]byte, error) {
+		_, isTaken := slices.BinarySearchFunc(taken, f.Path,
+			func(t TakenFile, at string) int { return strings.Compare(t.Path, at) })
+		if !l.lined(f, isTaken) {
+			return nil, errWhole
+		}
+		return was.ReadFile(f.Path)
+	})
+}
+
+// search returns the skill that is most like one with some files; read is as in add.
+func (l *likeness) search(files []store.File, read func(f store.File) ([]byte, error)) (near, error) {
 	if l.total > maxParts {
 		return near{}, errTooMuch
 	}
@@ -205,24 +222,18 @@ func (l *likeness) nearest(was *store.Tree, taken TakenFiles) (near, error) {
 			l.weights[class] += size
 		}
 	}
-	for _, f := range was.Files {
+	for _, f := range files {
 		found.size += f.Size
-		_, isTaken := slices.BinarySearchFunc(taken, f.Path,
-			func(t TakenFile, at string) int { return strings.Compare(t.Path, at) })
-		if l.lined(f, isTaken) {
-			text, err := was.ReadFile(f.Path)
-			if err != nil {
-				return near{}, err
-			}
-			if isText(f.Path, text) {
-				l.lines(text, lines, weigh)
-				continue
-			}
-		}
-		if !seen[f.Digest] {
+		text, err := read(f)
+		switch {
+		case err != nil && err != errWhole:
+			return near{}, err
+		case err == nil && isText(f.Path, text):
+			l.lines(text, lines, weigh)
+		case !seen[f.Digest]:
+			seen[f.Digest] = true
 			weigh(l.file(f.Digest), f.Size)
 		}
-		seen[f.Digest] = true
 	}
 	clear(l.common)
 	for class, weight := range l.weights {
@@ -255,14 +266,19 @@ const (
 
 // candidates returns the numbers of the skills that the last search may mean, the nearest first.
 func (l *likeness) candidates(found near) (some []int) {
-	share := func(n int, whole int64) float64 { return float64(l.common[n]) / float64(max(whole, 1)) }
-	larger := func(n int) float64 { return share(n, max(found.size, l.sizes[n])) }
+	larger := func(n int) float64 {
+		return float64(l.common[n]) / float64(max(found.size, l.sizes[n], 1))
+	}
 	for n := range l.common {
-		if larger(n) >= leastEither ||
-			larger(n) >= leastPart && share(n, min(found.size, l.sizes[n])) >= leastEither {
+		if larger(n) >= leastEither || larger(n) >= leastPart && l.ofSmaller(found, n) >= leastEither {
 			some = append(some, n)
 		}
 	}
 	slices.SortStableFunc(some, func(a, b int) int { return cmp.Compare(larger(b), larger(a)) })
 	return some
+}
+
+// ofSmaller returns what the skill of the last search and another one have in common of the smaller one.
+func (l *likeness) ofSmaller(found near, n int) float64 {
+	return float64(l.common[n]) / float64(max(min(found.size, l.sizes[n]), 1))
 }

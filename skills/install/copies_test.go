@@ -45,6 +45,35 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// A skill outside of the plugins that has only the name of one in a plugin is another skill, and keeps its name.
+func TestOtherThanInPlugins(t *testing.T) {
+	text := func(about, body string) string {
+		return "---\nname: deploy\ndescription: " + about + "\n---\n" + body
+	}
+	const helm = "Run helm upgrade, then wait for the pods of the release.\n"
+	for name, test := range map[string]struct {
+		text string
+		want []string
+	}{
+		"another skill":   {text("Publishes a site.", "Run netlify deploy, and open the page.\n"), []string{"deploy", "p/deploy", "q/deploy"}},
+		"one description": {text("Deploys to Kubernetes.", "See the manual.\n"), []string{"p/deploy", "q/deploy"}},
+		"most lines":      {text("Deploys charts.", helm+"See the manual.\n"), []string{"p/deploy", "q/deploy"}},
+	} {
+		dir := write(t, t.TempDir(), map[string]string{
+			".claude-plugin/marketplace.json": `{"name":"m","plugins":[{"name":"p","source":"./p"},{"name":"q","source":"./q"}]}`,
+			"p/skills/deploy/SKILL.md":        text("Deploys to Kubernetes.", helm+strings.Repeat("Ask first.\n", 30)),
+			"q/skills/deploy/SKILL.md":        text("Flashes a device.", "Run esptool, and keep the cable in.\n"),
+			"skills/deploy/SKILL.md":          test.text,
+			"preview/deploy/SKILL.md":         text("Something new.", "Come.\n"),
+			".codex/skills/deploy/SKILL.md":   text("Something old.", "Gone.\n")})
+		m := newMachine(t)
+		m.install(Request{Source: dir, All: true})
+		if got := names(m.open().Lock()); !slices.Equal(got, test.want) {
+			t.Errorf("%s: installs %q, want %q", name, got, test.want)
+		}
+	}
+}
+
 // A skill that several plugins list stays one of the plugin that it was installed from.
 func TestSharedSkill(t *testing.T) {
 	m := newMachine(t)
