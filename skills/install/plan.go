@@ -93,6 +93,13 @@ func (c *Change) NewContent() bool {
 	return c.After != nil && (c.Before == nil || c.Before.Tree != c.After.Tree)
 }
 
+// Moves reports whether the new version comes from another path or branch of the source than the installed
+// one, so that only an update that follows the skill finds it.
+func (c *Change) Moves() bool {
+	return c.Before != nil && c.After != nil && c.Before.Origin.Source == c.After.Origin.Source &&
+		(c.Before.Origin.Path != c.After.Origin.Path || c.Before.Origin.Ref != c.After.Origin.Ref)
+}
+
 // Refusal is a skill that a plan does not install or change.
 type Refusal struct {
 	Name   string `json:"-"`    // of the installed skill, if any

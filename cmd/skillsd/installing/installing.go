@@ -101,8 +101,8 @@ func Waiting(plan *install.Plan, dry bool) (rows [][2]string) {
 		text, hint := "is installed and not served: it", HintQuarantined(c.After)
 		switch {
 		case c.Before != nil && c.Before.Served():
-			text, hint = "was not updated: the new version", "review it, then: skillsd update "+
-				report.ShellLine(c.Name)+" --accept "+c.After.Tree.String()
+			text, hint = "was not updated: the new version", "review it, then: "+
+				update(c.Name, c.Moves())+" --accept "+c.After.Tree.String()
 		case dry:
 			text, hint = "would not be served: it", ""
 		}
