@@ -311,7 +311,8 @@ func (i *Installer) edit(names []string, change func(e *Entry) (*Entry, error)) 
 		}
 		p.prepare = func(ctx context.Context) error {
 			for _, c := range p.Changes {
-				if c.After == nil || !c.After.Served() {
+				// A version that waits may be accepted before Apply.
+				if c.After == nil || !c.After.Served() && !c.KeepsServed() {
 					continue
 				}
 				if err := p.stageStored(ctx, c.After); err != nil {

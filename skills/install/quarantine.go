@@ -115,19 +115,19 @@ func (p *Plan) Waiting() (waiting []*Change) {
 // Accept accepts the content of a change of the plan.
 func (p *Plan) Accept(c *Change) { c.After.Accepted = c.After.Tree }
 
-// keepsServed reports whether Apply skips a change, because its content is not accepted and another version
+// KeepsServed reports whether Apply skips a change, because its content is not accepted and another version
 // is served.
-func (c *Change) keepsServed() bool {
+func (c *Change) KeepsServed() bool {
 	return c.NewContent() && c.After.Quarantined() && c.Before != nil && c.Before.Served()
 }
 
 // hold moves the changes that Apply skips to Held.
 func (p *Plan) hold() {
 	p.Changes = slices.DeleteFunc(p.Changes, func(c Change) bool {
-		if c.keepsServed() {
+		if c.KeepsServed() {
 			p.Held = append(p.Held, c)
 		}
-		return c.keepsServed()
+		return c.KeepsServed()
 	})
 }
 
