@@ -310,7 +310,18 @@ func (c *candidate) refusal() Refusal {
 func (p *Plan) requested(
 	ctx context.Context, from *fetched, req Request, all, loadable []candidate,
 ) ([]candidate, error) {
+	away := slices.DeleteFunc(from.pluginRows(nil), func(row PluginRow) bool { return row.Remote == "" })
 	switch {
+	case len(all) == 0 && req.Plugin == "" && len(away) > 0:
+		names := make([]string, len(away))
+		for n, row := range away {
+			names[n] = row.Name
+		}
+		if len(req.Skills) == 1 && from.plugins.Find(req.Skills[0]) != nil {
+			return nil, from.noSkill(all, req.Skills[0])
+		}
+		return nil, refuse("give --plugin NAME; it has "+listed(names, ""),
+			"the source has no skill of its own: it lists plugins of other sources")
 	case len(all) == 0 && req.Plugin != "":
 		return nil, refuse("only skills are installed: choose another plugin",
 			"the source has no skill: %s", from.without(req.Plugin))

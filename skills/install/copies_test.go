@@ -1,6 +1,7 @@
 package install
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -70,6 +71,26 @@ func TestOtherThanInPlugins(t *testing.T) {
 		m.install(Request{Source: dir, All: true})
 		if got := names(m.open().Lock()); !slices.Equal(got, test.want) {
 			t.Errorf("%s: installs %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// A marketplace without skills of its own is no source without skills: its plugins are named.
+func TestOnlyRemotePlugins(t *testing.T) {
+	dir := write(t, t.TempDir(), map[string]string{".claude-plugin/marketplace.json": `{"name":"m","plugins":[
+		{"name":"one","source":{"source":"github","repo":"o/one"}},
+		{"name":"two","source":{"source":"url","url":"https://h.example/two.git"}}]}`})
+	i := newMachine(t).open()
+	for _, req := range []Request{{}, {All: true}, {Skills: []string{"x"}}, {Skills: []string{"two"}}} {
+		req.Source = dir
+		_, err := i.Add(t.Context(), req)
+		refused, ok := errors.AsType[*SourceError](err)
+		want, hint := "it lists plugins of other sources", "give --plugin NAME; it has one, two"
+		if slices.Contains(req.Skills, "two") {
+			want, hint = "that is a plugin", "give --plugin two"
+		}
+		if !ok || !strings.HasSuffix(refused.Reason, want) || refused.Hint != hint {
+			t.Errorf("%+v: %v, %+v", req, err, refused)
 		}
 	}
 }
