@@ -46,7 +46,8 @@ type Request struct {
 	Digest digest.Digest
 	Access
 
-	orRef string // one of Skills that may be a ref instead; empty: none
+	orRef string       // one of Skills that may be a ref instead; empty: none
+	of    *PluginFacts // the plugin that the source is in a marketplace elsewhere; nil: none
 }
 
 // Access holds what is needed to fetch and verify sources.
@@ -149,7 +150,7 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.close()) }()
-	if remote, ok := from.remote(req.Plugin); ok {
+	if remote := from.remote(req.Plugin); remote != nil {
 		return p.addRemote(ctx, req, remote)
 	}
 	if isRef, err := p.meansRef(ctx, from, &req); err != nil || isRef {
@@ -258,6 +259,9 @@ func (p *Plan) choose(
 	all, err := from.ofPlugin(req.Plugin, inPart(part, from.candidates()))
 	if err != nil {
 		return nil, err
+	}
+	for n, c := range all {
+		all[n] = from.inPlugin(c, req.of)
 	}
 	loadable := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.skill == nil })
 	beside := all

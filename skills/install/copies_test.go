@@ -95,6 +95,34 @@ func TestOnlyRemotePlugins(t *testing.T) {
 	}
 }
 
+// A source that a marketplace elsewhere lists as a plugin is that plugin, also without a manifest of its own.
+func TestPluginWithoutManifest(t *testing.T) {
+	dir := write(t, t.TempDir(), map[string]string{"docs/a.md": "A.\n", "README.md": "x",
+		"skills/solo/SKILL.md": skillText("solo") + "Read ${CLAUDE_PLUGIN_ROOT}/docs/a.md.\n"})
+	i := newMachine(t).open()
+	facts := &PluginFacts{Name: "far", Version: "1.0"}
+	if err := apply(t.Context(), i, Request{Source: dir, All: true, of: facts}); err != nil {
+		t.Fatal(err)
+	}
+	e := i.Lock().Find("far/solo")
+	if e == nil || e.Plugin.String() != "far 1.0" || len(e.Taken) != 1 {
+		t.Fatalf("installed %q, %+v", names(i.Lock()), e)
+	}
+	updateAll(t, i)
+	if same := i.Lock().Find("far/solo"); same.Tree != e.Tree || !same.Plugin.equal(facts) {
+		t.Errorf("after an update without a change: %+v", same)
+	}
+	second := newMachine(t).open()
+	if _, err := synced(t.Context(), second, Sync{Lock: i.Lock()}); err != nil {
+		t.Error(err)
+	}
+	write(t, dir, map[string]string{"docs/a.md": "B.\n"})
+	updateAll(t, i)
+	if now := i.Lock().Find("far/solo"); now.Tree == e.Tree || !now.Plugin.equal(facts) || len(now.Taken) != 1 {
+		t.Errorf("after an update: %+v", now)
+	}
+}
+
 // A skill that several plugins list stays one of the plugin that it was installed from.
 func TestSharedSkill(t *testing.T) {
 	m := newMachine(t)

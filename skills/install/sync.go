@@ -274,8 +274,13 @@ func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Ori
 	}
 	// An entry of an earlier version may be without the files of the plugin; and several plugins may list the
 	// skill.
-	for _, of := range from.plugins.Plugins {
-		if files.tree == want || !there.isOf(of) {
+	all := from.plugins.Plugins
+	if len(all) == 0 {
+		// The files do not depend on the name.
+		all = append(all, from.described(&PluginFacts{}))
+	}
+	for _, of := range all {
+		if files.tree == want || len(from.plugins.Plugins) > 0 && !there.isOf(of) {
 			continue
 		}
 		files, err = from.contents(ctx, there.skill, of, by != "")
