@@ -48,6 +48,9 @@ func readAddress(text string) (address, bool) {
 		return a, false
 	}
 	text = strings.TrimPrefix(text, "git+")
+	given := text
+	text = withoutEnd(text)
+	isCut := text != given
 	if prefix, rest, ok := strings.Cut(text, ":"); ok && !strings.HasPrefix(rest, "/") {
 		host, known := forges[strings.ToLower(prefix)]
 		if known {
@@ -80,7 +83,18 @@ func readAddress(text string) (address, bool) {
 		return a, false
 	}
 	a.page(at)
+	a.short = a.short || isCut
 	return a, true
+}
+
+// withoutEnd returns an address without the end of the sentence that it was copied from.
+func withoutEnd(text string) string {
+	cut := strings.TrimRight(text, ".,;)>\"'")
+	// A directory such as a/.. and a name with brackets are what they are.
+	if cut == "" || strings.HasSuffix(cut, "/") || strings.Contains(cut, "(") {
+		return text
+	}
+	return cut
 }
 
 // isClean reports whether a path has no empty segment and none that is . or ..
