@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -326,6 +327,9 @@ func (p *Plan) requested(
 		}
 		return nil, refuse("give --plugin NAME; it has "+listed(names, ""),
 			"the source has no skill of its own: it lists plugins of other sources")
+	case len(all) == 0 && from.isBare():
+		return nil, refuse("give file://"+filepath.ToSlash(from.origin.Source), "%q is a git repository",
+			clip(from.origin.Source))
 	case len(all) == 0 && req.Plugin != "":
 		return nil, refuse("only skills are installed: choose another plugin",
 			"the source has no skill: %s", from.without(req.Plugin))
@@ -347,6 +351,19 @@ func (p *Plan) requested(
 			"--name is for one skill, and the source has %d", len(loadable))
 	}
 	return all, nil
+}
+
+// isBare reports whether a directory is a git repository without a work tree.
+func (f *fetched) isBare() bool {
+	if f.origin.Kind != KindDirectory {
+		return false
+	}
+	for _, name := range []string{"HEAD", "objects", "refs"} {
+		if _, err := f.all.Lstat(name); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // named returns the candidates with some names: of their directories or their own, with the plugin in front
