@@ -47,6 +47,7 @@ type Request struct {
 	Digest digest.Digest
 	Access
 
+	shown string       // the file or directory of the page that the address is of; empty: none, or all
 	orRef string       // one of Skills that may be a ref instead; empty: none
 	of    *PluginFacts // the plugin that the source is in a marketplace elsewhere; nil: none
 }
@@ -154,6 +155,9 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 	if remote := from.remote(req.Plugin); remote != nil {
 		return p.addRemote(ctx, req, remote)
 	}
+	if isAbove, err := from.above(&req); err != nil || isAbove {
+		return cmp.Or(err, p.addAll(ctx, req))
+	}
 	if isRef, err := p.meansRef(ctx, from, &req); err != nil || isRef {
 		return cmp.Or(err, p.addAll(ctx, req))
 	}
@@ -190,6 +194,32 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 		return err
 	}
 	return p.refused(req, len(p.Changes))
+}
+
+// above reports whether the page that a request is from shows a part of a skill, and then makes the directory
+// of that skill the one of the request.
+//
+// Errors: *SourceError if the page shows a SKILL.md that does not exist.
+func (f *fetched) above(req *Request) (bool, error) {
+	shown := req.shown
+	req.shown = ""
+	if shown == "" {
+		return false, nil
+	}
+	if _, err := f.all.Lstat(shown); err != nil && isSkillFile(shown) {
+		return false, refuse("copy the address again, or give the address of the repository",
+			"the source has no file %q", clip(shown))
+	}
+	if len(f.listed().all) > 0 {
+		return false, nil
+	}
+	for dir := path.Dir(shown); dir != "." && dir != "/"; dir = path.Dir(dir) {
+		if _, err := f.all.Lstat(path.Join(dir, "SKILL.md")); err == nil {
+			req.Subdir = dir
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // meansRef reports whether a name of the request is that of a branch or a tag, and of no skill. It then makes

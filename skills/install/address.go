@@ -17,6 +17,7 @@ type address struct {
 	rest   []string // a ref and a path, which only the refs of the repository can separate; may be empty
 	dir    string   // a directory in the repository, without a ref
 	file   bool     // rest names a file, not a directory
+	tag    bool     // rest is a tag
 	skills []string // names of skills
 	short  bool     // the address does not contain source literally
 	repo   bool     // source is a repository: its web server need not be asked
@@ -233,11 +234,12 @@ func (a *address) pageOfGitHub(at *url.URL, segments []string) bool {
 	switch {
 	case len(view) == 1 && (isView(view[0]) || slices.Contains(lists, view[0])):
 		at.Path, at.RawQuery = "/"+strings.Join(repository, "/"), ""
-		a.source, a.repo, a.short = at.String(), true, true
+		a.source, a.repo, a.short, a.ref = at.String(), true, true, ""
 	case len(view) == 2 && view[0] == "commit":
 		a.split(at, repository, []string{"tree", view[1]}, "")
 	case len(view) > 2 && view[0] == "releases" && view[1] == "tag":
 		// A tag may contain slashes, as in pdf/v1.
+		a.tag = true
 		a.split(at, repository, append([]string{"tree"}, view[2:]...), "")
 	case slices.Contains(talks, view[0]):
 		a.source, a.other = at.String(), "a page about a repository"
@@ -270,7 +272,10 @@ func (a *address) split(at *url.URL, repository, view []string, end string) {
 	rest := view[1:]
 	last := rest[len(rest)-1]
 	// Bitbucket and Gitea show files and directories alike.
-	a.file = view[0] == "blob" || view[0] == "raw" || view[0] == "src" && strings.HasSuffix(last, ".md")
+	a.file = view[0] == "blob" || view[0] == "raw" || isSkillFile(last) ||
+		view[0] == "src" && strings.HasSuffix(last, ".md")
+	// The fragment of such a page is a place in it.
+	a.ref = ""
 	if len(rest) > 1 && (rest[0] == "branch" || rest[0] == "tag" || rest[0] == "commit") {
 		// Gitea names the type of the ref in front of it.
 		rest = rest[1:]
@@ -285,9 +290,12 @@ func (a *address) split(at *url.URL, repository, view []string, end string) {
 	a.source, a.rest, a.repo, a.short = to.String(), rest, true, true
 }
 
-// refAndDir separates the ref from the directory in the rest of an address. The ref is the longest name in
-// refs at the beginning of the rest, or the first segment, such as a commit.
-func (a *address) refAndDir(refs []string) (ref, dir string) {
+// refAndPath separates the ref from the path of a directory or a file in the rest of an address. The ref is
+// the longest name in refs at the beginning of the rest, or the first segment, such as a commit.
+func (a *address) refAndPath(refs []string) (ref, inside string) {
+	if a.tag {
+		return strings.Join(a.rest, "/"), ""
+	}
 	length := 1
 	for _, name := range refs {
 		segments := strings.Split(name, "/")
@@ -296,9 +304,5 @@ func (a *address) refAndDir(refs []string) (ref, dir string) {
 			length = len(segments)
 		}
 	}
-	inside := a.rest[length:]
-	if a.file && len(inside) > 0 {
-		inside = inside[:len(inside)-1]
-	}
-	return strings.Join(a.rest[:length], "/"), strings.Join(inside, "/")
+	return strings.Join(a.rest[:length], "/"), strings.Join(a.rest[length:], "/")
 }

@@ -63,9 +63,12 @@ func TestReadAddress(t *testing.T) {
 		"https://github.com/o/r/tree/":    {source: "https://github.com/o/r", short: true, repo: true},
 		"https://github.com/o/r/releases": {source: "https://github.com/o/r", short: true, repo: true},
 		"https://github.com/o/r/releases/tag/v1": {source: "https://github.com/o/r", short: true, repo: true,
-			rest: []string{"v1"}},
+			tag: true, rest: []string{"v1"}},
 		"https://github.com/o/r/releases/tag/pdf%2Fv1": {source: "https://github.com/o/r", short: true, repo: true,
-			rest: []string{"pdf", "v1"}},
+			tag: true, rest: []string{"pdf", "v1"}},
+		"https://github.com/o/r/commit/0123456789abcdef#diff-0a": {source: "https://github.com/o/r", short: true, repo: true,
+			rest: []string{"0123456789abcdef"}},
+		"https://github.com/o/r/releases#v1":    {source: "https://github.com/o/r", short: true, repo: true},
 		"https://raw.githubusercontent.com/o/r": {source: "https://raw.githubusercontent.com/o/r"},
 		"https://skills.sh/o":                   {source: "https://skills.sh/o"},
 		"https://github.com/o/r/commit/0123456789abcdef": {source: "https://github.com/o/r", short: true, repo: true,
@@ -101,7 +104,7 @@ func FuzzReadAddress(f *testing.F) {
 			t.Errorf("%q has the source %q", text, a.source)
 		}
 		if len(a.rest) > 0 {
-			a.refAndDir([]string{strings.Join(a.rest, "/"), "main"})
+			a.refAndPath([]string{strings.Join(a.rest, "/"), "main"})
 		}
 	})
 }
@@ -128,7 +131,8 @@ func forge(t *testing.T, r *repo) string {
 
 func TestInstallPage(t *testing.T) {
 	r := newRepo(t)
-	r.commit(map[string]string{"skills/a/SKILL.md": skillText("a"), "skills/b/SKILL.md": skillText("b")})
+	r.commit(map[string]string{"skills/a/SKILL.md": skillText("a"), "skills/b/SKILL.md": skillText("b"),
+		"skills/b/scripts/lib/x.py": "x\n"})
 	r.run("branch", "feature")
 	r.run("checkout", "--quiet", "-b", "feature-x/y")
 	r.commit(map[string]string{"libs/c/SKILL.md": skillText("c")})
@@ -136,6 +140,9 @@ func TestInstallPage(t *testing.T) {
 	for page, want := range map[string]Origin{
 		"/o/r/tree/main/skills/a":                         {Ref: "main", Subdir: "skills/a", Path: "skills/a"},
 		"/o/r/blob/main/skills/b/SKILL.md":                {Ref: "main", Subdir: "skills/b", Path: "skills/b"},
+		"/o/r/blob/main/skills/b/scripts/lib/x.py#L3":     {Ref: "main", Subdir: "skills/b", Path: "skills/b"},
+		"/o/r/tree/main/skills/b/scripts":                 {Ref: "main", Subdir: "skills/b", Path: "skills/b"},
+		"/o/r/tree/main/skills/b/SKILL.md":                {Ref: "main", Subdir: "skills/b", Path: "skills/b"},
 		"/o/r/-/tree/feature-x/y/libs/c?ref_type=heads":   {Ref: "feature-x/y", Subdir: "libs/c", Path: "libs/c"},
 		"/o/r/src/branch/feature-x/y/libs":                {Ref: "feature-x/y", Subdir: "libs", Path: "libs/c"},
 		"/o/r/raw/refs/heads/feature-x/y/libs/c/SKILL.md": {Ref: "feature-x/y", Subdir: "libs/c", Path: "libs/c"},
@@ -157,13 +164,21 @@ func TestInstallPage(t *testing.T) {
 	}
 	i := newMachine(t).withGit(r).open()
 	for page, want := range map[string]string{
-		"/o/r/tree/gone/skills": `no branch and no tag "gone"`,
-		"/nothing":              "neither a git repository nor a site",
-		"/o/r/wiki":             "a web page",
+		"/o/r/tree/gone/skills":          `no branch and no tag "gone"`,
+		"/o/r/blob/main/SKILL.md":        `the source has no file "SKILL.md"`,
+		"/o/r/blob/main/skills/SKILL.md": `the source has no file "skills/SKILL.md"`,
+		"/nothing":                       "neither a git repository nor a site",
+		"/o/r/wiki":                      "a web page",
 	} {
 		if err := apply(t.Context(), i, Request{Source: site + page}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error = %v, want %q", page, err, want)
 		}
+	}
+	tag := address{source: site + "/o/r", rest: []string{"nope", "v9"}, tag: true}
+	if _, err := i.newPlan(func(p *Plan) error {
+		return p.separate(t.Context(), &tag, &Request{Source: tag.source})
+	}); err == nil || !strings.Contains(err.Error(), `has no tag "nope/v9"`) {
+		t.Errorf("error for a tag that is gone = %v", err)
 	}
 	// Names choose among the skills; all of the wrong ones are named before anything is changed.
 	if err := apply(t.Context(), i, Request{Source: site + "/o/r/tree/main", Skills: []string{"a", "nope"}}); err == nil ||
@@ -257,7 +272,7 @@ func TestUpdateBranchGone(t *testing.T) {
 	r.commit(map[string]string{"skills/a/SKILL.md": skillText("a") + "More.\n"})
 	i := m.open()
 	plan, err := i.Update(t.Context(), nil, Access{})
-	if err != nil || len(plan.Refused) != 1 || !strings.Contains(plan.Refused[0].Reason, "the branch main is gone; the default branch is trunk") {
+	if err != nil || len(plan.Refused) != 1 || !strings.Contains(plan.Refused[0].Reason, "the branch or tag main is gone; the default branch is trunk") {
 		t.Fatalf("plan = %+v, %v", plan, err)
 	}
 	if err := plan.Close(); err != nil {

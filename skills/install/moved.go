@@ -38,8 +38,8 @@ const byFollow = "`skillsd update --follow` takes it from there"
 func (e *MovedError) Error() string {
 	switch {
 	case e.Ref != "":
-		return fmt.Sprintf("the branch %s is gone; the default branch is %s: %s", clip(e.Ref), clip(e.To),
-			byFollow)
+		return fmt.Sprintf("the branch or tag %s is gone; the default branch is %s: %s", clip(e.Ref),
+			clip(e.To), byFollow)
 	case e.Alike:
 		return fmt.Sprintf("the source no longer has it at %q; it may be %q now, which is nearly the same: ",
 			clip(e.Path), clip(e.To)) + byFollow + "; `skillsd remove` removes it here"
