@@ -337,6 +337,9 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 	var lost []string
 	for _, c := range plan.Changes {
 		text := c.Name + ": " + c.What
+		if !o.Check {
+			text = c.Name + ": " + c.Done()
+		}
 		switch {
 		case c.Dropped:
 			text += "; the earlier version is forgotten: " + c.Lost

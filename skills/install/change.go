@@ -274,7 +274,7 @@ func (i *Installer) named(names []string) ([]*Entry, error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		e := i.lock.Find(name)
 		if e == nil {
-			return nil, &MissingError{name}
+			return nil, &MissingError{name, i.lock.ofPlugin(name)}
 		}
 		entries = append(entries, e)
 	}
@@ -282,10 +282,27 @@ func (i *Installer) named(names []string) ([]*Entry, error) {
 }
 
 // MissingError reports a name under which no skill is installed.
-type MissingError struct{ Name string }
+type MissingError struct {
+	Name   string
+	Skills []string // of the plugin with the name; empty if there is none
+}
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("no skill is installed as %q", clip(e.Name))
+	text := fmt.Sprintf("no skill is installed as %q", clip(e.Name))
+	if len(e.Skills) > 0 {
+		text += ": that is a plugin, with " + listed(e.Skills, "")
+	}
+	return text
+}
+
+// ofPlugin returns the names of the skills of a plugin.
+func (l *Lock) ofPlugin(name string) (skills []string) {
+	for _, e := range l.Skills {
+		if e.Plugin != nil && strings.EqualFold(e.Plugin.Name, name) {
+			skills = append(skills, e.Name)
+		}
+	}
+	return skills
 }
 
 // ErrNoPrevious is the error of a rollback of a skill that was never updated.

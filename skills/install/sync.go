@@ -110,6 +110,27 @@ func (i *Installer) compare(ctx context.Context, c *Change) error {
 	return err
 }
 
+// Done returns what a Sync that was applied has done about a change.
+func (c *Change) Done() string {
+	switch here, e := c.Before, c.After; {
+	case here == nil:
+		return "installed"
+	case e == nil:
+		return "removed"
+	case c.Earlier && c.Lost != "":
+		return c.What
+	case here.Name != e.Name:
+		return "renamed from " + here.Name
+	case here.Tree != e.Tree:
+		return "changed to the version of the lock file"
+	case here.Tier != e.Tier || here.Enabled != e.Enabled || here.Served() != e.Served():
+		return "changed to the tier and the state of the lock file"
+	case here.Origin != e.Origin:
+		return "changed to the source and the commit of the lock file"
+	}
+	return "restored: " + c.What
+}
+
 // obtainAll stages the trees of a Sync.
 func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 	at := p.newSources(s.Access)

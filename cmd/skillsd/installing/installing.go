@@ -31,7 +31,7 @@ func Failure(err error) error {
 	bad, isArchive := errors.AsType[*archive.Error](err)
 	lock, isLock := errors.AsType[*install.LockError](err)
 	_, notAccepted := errors.AsType[*install.AcceptError](err)
-	_, isMissing := errors.AsType[*install.MissingError](err)
+	missing, isMissing := errors.AsType[*install.MissingError](err)
 	_, isCorrupt := errors.AsType[*store.CorruptError](err)
 	switch {
 	case isRefused:
@@ -40,6 +40,9 @@ func Failure(err error) error {
 		fail.Hint = report.HintLock(lock.File)
 	case notAccepted:
 		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows what needs a review, and its digest"
+	case isMissing && len(missing.Skills) > 0:
+		fail.Code, fail.Hint = exit.Usage, "name the skills that you mean: "+
+			report.ShellLine(missing.Skills[:min(len(missing.Skills), report.MaxListed)]...)
 	case isMissing:
 		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows what is installed, and "+
 			"`skillsd show NAME` where it came from"
