@@ -16,6 +16,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
 	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // inFull returns the names of installed skills as the lock file has them; other names stay.
@@ -31,6 +32,7 @@ func inFull(lock *install.Lock, names []string) []string {
 
 // newChangeCmds returns the commands whose only arguments are names of installed skills.
 func newChangeCmds(a *app) []*cobra.Command {
+	var accepted []string // by rollback: digests
 	// verb is the past participle for the message. Only a user may serve a skill again or remove it; an agent
 	// may disable one, which loses nothing.
 	command := func(
@@ -48,6 +50,9 @@ func newChangeCmds(a *app) []*cobra.Command {
 					names = inFull(i.Lock(), names)
 					return do(i, names...)
 				},
+				confirm: func(ctx context.Context, plan *install.Plan) error {
+					return a.confirmServed(ctx, plan, verb, accepted)
+				},
 				print: func(plan *install.Plan) error {
 					trees := map[string]string{}
 					for _, c := range plan.Changes {
@@ -64,6 +69,16 @@ func newChangeCmds(a *app) []*cobra.Command {
 		})
 		return cmd
 	}
+	rollback := command("rolled back", (*install.Installer).Rollback, &cobra.Command{
+		Use:   "rollback NAME...",
+		Short: "Return to the version of a skill before its last update",
+		Long: "Return to the version of installed skills before their last update: of all that you " +
+			"name, or of none. A second rollback undoes the first.\n\n" +
+			"An earlier version that needs a review and had none does not replace the version that is " +
+			"served. On a terminal you are asked; elsewhere --accept DIGEST accepts it.",
+	})
+	rollback.Flags().StringArrayVar(&accepted, "accept", nil,
+		"serve the earlier version with this `DIGEST`, although it needs a review (repeatable)")
 	return []*cobra.Command{
 		command("removed", (*install.Installer).Remove, &cobra.Command{
 			Use:   "remove NAME...",
@@ -82,13 +97,36 @@ func newChangeCmds(a *app) []*cobra.Command {
 			Long: "Stop serving installed skills. They stay in the lock file; `skillsd enable` serves them " +
 				"again. For skills that are not installed there is `skillsd serve --disable-skill`.",
 		}),
-		command("rolled back", (*install.Installer).Rollback, &cobra.Command{
-			Use:   "rollback NAME...",
-			Short: "Return to the version of a skill before its last update",
-			Long: "Return to the version of installed skills before their last update: of all that you " +
-				"name, or of none. A second rollback undoes the first.",
-		}),
+		rollback,
 	}
+}
+
+// confirmServed asks about the versions of a plan that wait for a review and would replace served ones,
+// except for those with accepted digests. If one is left, nothing is changed.
+func (a *app) confirmServed(
+	ctx context.Context, plan *install.Plan, verb string, accepted []string,
+) error {
+	waits := func() []*install.Change {
+		return slices.DeleteFunc(plan.Waiting(), func(c *install.Change) bool { return !c.KeepsServed() })
+	}
+	if len(waits()) == 0 {
+		return nil
+	}
+	if err := a.accept(ctx, plan, accepted, true); err != nil {
+		return err
+	}
+	left := waits()
+	if len(left) == 0 {
+		return nil
+	}
+	c := left[0]
+	hint := "`skillsd update` takes the newest version"
+	if c.After.Verdict != policy.Refuse {
+		hint = "review it, then: " + report.ShellLine("skillsd", "rollback", c.Name) + " --accept " +
+			c.After.Tree.String()
+	}
+	return exit.Errorf(exit.Problems, hint, "%s was not %s: the version before %s", c.Name, verb,
+		report.Printable(report.Reasons(c.After.Verdict, c.After.Why)))
 }
 
 // readLock reads the lock file without locking: it is always replaced as a whole.
@@ -299,6 +337,9 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 	var lost []string
 	for _, c := range plan.Changes {
 		text := c.Name + ": " + c.What
+		if !o.Check {
+			text = c.Name + ": " + c.Done()
+		}
 		switch {
 		case c.Dropped:
 			text += "; the earlier version is forgotten: " + c.Lost

@@ -12,12 +12,13 @@ var pastedCommands = [][]string{
 	{"plugin", "marketplace", "add"}, {"/plugin", "marketplace", "add"},
 	{"plugin", "install"}, {"/plugin", "install"}, {context7, "skills", "install"},
 	{"gemini", "extensions", "install"}, {"gemini", "skills", "install"}, {"gh", "skill", "install"},
-	{"git", "clone"}, {"skillsd", "install"},
+	{"git", "clone"}, {"gh", "repo", "clone"}, {"skillsd", "install"},
+	{"skills", "i"}, {"skills", "a"},
 }
 
 // pastedRunners are words before a command that only start it.
-var pastedRunners = []string{"$", "npx", "bunx", "pnpm", "yarn", "dlx", "exec", "claude", "copilot",
-	"codex", "-y", "--yes"}
+var pastedRunners = []string{"$", "npx", "bunx", "bun", "pnpm", "pnpx", "yarn", "npm", "dlx", "exec", "x",
+	"--", "claude", "copilot", "codex", "-y", "--yes"}
 
 // context7 is the installer that writes a repository of GitHub as /OWNER/REPO.
 const context7 = "ctx7"
@@ -26,16 +27,47 @@ const context7 = "ctx7"
 // in words of this program: `npx skills add OWNER/REPO --skill pdf` becomes `install OWNER/REPO pdf`. Such a
 // command alone is read likewise, and a command line of skillsd as what follows in it. It returns false for
 // other arguments. Options that only that installer has, such as the agent to install for, are dropped.
+// Options of this program may stand in front.
 func pasted(args []string) ([]string, bool) {
+	first := 0
+	for first < len(args) && strings.HasPrefix(args[first], "-") {
+		hasValue := !strings.Contains(args[first], "=")
+		first++
+		isValue := hasValue && first < len(args) && !strings.HasPrefix(args[first], "-") &&
+			args[first] != "install" && commandOf(args[first:]) == nil
+		if isValue {
+			first++
+		}
+	}
+	if first == 0 {
+		return pastedCommand(args)
+	}
+	words, ok := pastedCommand(args[first:])
+	return slices.Concat(args[:first], words), ok
+}
+
+// commandOf returns the command of another installer that words begin with, after the words that start it, or
+// nil.
+func commandOf(words []string) []string {
+	rest := withoutRunners(words)
+	for _, command := range pastedCommands {
+		// A directory called skills may have a skill called a.
+		isShort := len(command[len(command)-1]) == 1
+		if startsWith(rest, command) && (!isShort || len(rest) < len(words)) {
+			return command
+		}
+	}
+	return nil
+}
+
+// pastedCommand is pasted for arguments without options in front.
+func pastedCommand(args []string) ([]string, bool) {
 	if rest := withoutRunners(args); len(rest) > 1 && isWord(rest[0], "skillsd") {
 		return rest[1:], true
 	}
 	if len(args) > 1 && args[0] != "install" {
-		rest := withoutRunners(args)
-		for _, command := range pastedCommands {
-			if startsWith(rest, command) {
-				return append([]string{"install"}, translated(command, rest)...), true
-			}
+		if command := commandOf(args); command != nil {
+			return append([]string{"install"}, translated(command, withoutRunners(args))...), true
 		}
 	}
 	if len(args) < 2 || args[0] != "install" {
@@ -46,11 +78,9 @@ func pasted(args []string) ([]string, bool) {
 		if strings.Contains(words[0], " ") { // the command was quoted
 			words = append(strings.Fields(words[0]), words[1:]...)
 		}
-		words = withoutRunners(words)
-		for _, command := range pastedCommands {
-			if startsWith(words, command) {
-				return slices.Concat(args[:1], options(args[1:at]), translated(command, words)), true
-			}
+		if command := commandOf(words); command != nil {
+			words = translated(command, withoutRunners(words))
+			return slices.Concat(args[:1], options(args[1:at]), words), true
 		}
 	}
 	return args, false
@@ -102,6 +132,9 @@ func cloned(words []string) (args []string) {
 	repository := ""
 	for n := 0; n < len(words); n++ {
 		option, value, hasValue := strings.Cut(words[n], "=")
+		if at := shortValue(words[n]); at > 0 {
+			option, value, hasValue = "-"+words[n][at:at+1], words[n][at+1:], at+1 < len(words[n])
+		}
 		switch {
 		case !strings.HasPrefix(option, "-"):
 			if repository == "" {
@@ -123,6 +156,17 @@ func cloned(words []string) (args []string) {
 	return append([]string{repository}, args...)
 }
 
+// shortValue returns where in a word of short options of git clone, such as -qbmain, the one is that has a
+// value; 0 for another word.
+func shortValue(word string) int {
+	if !strings.HasPrefix(word, "-") || strings.HasPrefix(word, "--") {
+		return 0
+	}
+	return 1 + strings.IndexFunc(word[1:], func(r rune) bool {
+		return slices.Contains(cloneValues, "-"+string(r))
+	})
+}
+
 // cloneValues are the options of git clone with a value in the next word.
 var cloneValues = []string{"--branch", "-b", "--revision", "--depth", "--origin", "-o", "--upload-pack", "-u",
 	"--reference", "--reference-if-able", "--separate-git-dir", "--jobs", "-j", "--config", "-c", "--filter",
@@ -131,13 +175,14 @@ var cloneValues = []string{"--branch", "-b", "--revision", "--depth", "--origin"
 // translated returns the arguments of a command of another installer as arguments of install.
 func translated(command, words []string) (args []string) {
 	words = slices.Clone(words[len(command):])
-	if command[0] == "git" {
+	if command[len(command)-1] == "clone" {
 		return cloned(words)
 	}
 	if command[0] == context7 {
 		words[0] = strings.TrimPrefix(words[0], "/")
 	}
 	var names []string
+	isList := false
 	for len(words) > 0 {
 		word := words[0]
 		words = words[1:]
@@ -154,6 +199,8 @@ func translated(command, words []string) (args []string) {
 		switch {
 		case !strings.HasPrefix(word, "-"):
 			args = append(args, word)
+		case option == "--list" || option == "-l":
+			isList = true
 		case option == "--skill" || option == "-s":
 			names = append(names, values()...)
 		case option == "--branch" || option == "-b" || option == "--ref":
@@ -167,9 +214,14 @@ func translated(command, words []string) (args []string) {
 			args = append(args, word)
 		}
 	}
-	// The other installer writes all skills as a "*".
-	if slices.Contains(names, "*") {
-		return append(args, "--all")
+	// The other installer writes all skills as a "*", and lists all if none is named.
+	if slices.Contains(names, "*") || isList && len(names) == 0 && len(args) == 1 {
+		names = []string{"--all"}
 	}
-	return append(args, names...)
+	args = append(args, names...)
+	// A list must not install what it shows.
+	if isList {
+		args = append(args, "--dry-run")
+	}
+	return args
 }

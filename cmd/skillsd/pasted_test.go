@@ -35,6 +35,20 @@ func TestPasted(t *testing.T) {
 		"install gh skill install o/r pdf":                                  "install o/r pdf",
 		"install git clone https://h/o/r.git -b dev":                        "install https://h/o/r.git --ref=dev",
 		"git clone --depth 1 -b dev https://h/o/r.git mydir":                "install https://h/o/r.git --ref=dev",
+		"git clone -bdev https://h/o/r":                                     "install https://h/o/r --ref=dev",
+		"git clone -qbdev -j4 https://h/o/r":                                "install https://h/o/r --ref=dev",
+		"git clone -qb dev https://h/o/r":                                   "install https://h/o/r --ref=dev",
+		"npx skills add o/r --list":                                         "install o/r --all --dry-run",
+		"install npx skills add o/r --skill pdf -l":                         "install o/r pdf --dry-run",
+		"--state /s install npx skills add o/r --skill pdf":                 "--state /s install o/r pdf",
+		"--state=/s --config c npx skills add o/r":                          "--state=/s --config c install o/r",
+		"--state /s npx -y skillsd list":                                    "--state /s list",
+		"npx skills i o/r --skill pdf":                                      "install o/r pdf",
+		"install npx skills a o/r":                                          "install o/r",
+		"bun x skills add o/r":                                              "install o/r",
+		"install pnpx skills add o/r":                                       "install o/r",
+		"npm exec -- skills add o/r":                                        "install o/r",
+		"gh repo clone o/r dir -- --depth 1 -bdev":                          "install o/r --ref=dev",
 		"install git clone --single-branch --branch=v1 --filter=x h/o/r .":  "install h/o/r --ref=v1",
 	} {
 		args := strings.Fields(text)
@@ -49,7 +63,8 @@ func TestPasted(t *testing.T) {
 			}
 		}
 	}
-	for _, text := range []string{"install o/r", "install ./skills add", "serve", "list npx skills add o/r", "install git"} {
+	for _, text := range []string{"install o/r", "install ./skills add", "serve", "list npx skills add o/r", "install git",
+		"install skills a b", "--state /s install o/r", "--state /s list", "--version", "-h"} {
 		if got, ok := pasted(strings.Fields(text)); ok {
 			t.Errorf("%s is read as %q", text, got)
 		}

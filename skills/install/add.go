@@ -1,11 +1,13 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -44,6 +46,10 @@ type Request struct {
 	// Digest is the expected digest of an archive; empty: any.
 	Digest digest.Digest
 	Access
+
+	shown string       // the file or directory of the page that the address is of; empty: none, or all
+	orRef string       // one of Skills that may be a ref instead; empty: none
+	of    *PluginFacts // the plugin that the source is in a marketplace elsewhere; nil: none
 }
 
 // Access holds what is needed to fetch and verify sources.
@@ -146,8 +152,14 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.close()) }()
-	if remote, ok := from.remote(req.Plugin); ok {
+	if remote := from.remote(req.Plugin); remote != nil {
 		return p.addRemote(ctx, req, remote)
+	}
+	if isAbove, err := from.above(&req); err != nil || isAbove {
+		return cmp.Or(err, p.addAll(ctx, req))
+	}
+	if isRef, err := p.meansRef(ctx, from, &req); err != nil || isRef {
+		return cmp.Or(err, p.addAll(ctx, req))
 	}
 	p.Notes, p.whole = from.notes, req.whole() && !req.KeepGoing
 	for _, problem := range from.plugins.Problems[:min(len(from.plugins.Problems), maxListed)] {
@@ -182,6 +194,52 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 		return err
 	}
 	return p.refused(req, len(p.Changes))
+}
+
+// above reports whether the page that a request is from shows a part of a skill, and then makes the directory
+// of that skill the one of the request.
+//
+// Errors: *SourceError if the page shows a SKILL.md that does not exist.
+func (f *fetched) above(req *Request) (bool, error) {
+	shown := req.shown
+	req.shown = ""
+	if shown == "" {
+		return false, nil
+	}
+	if _, err := f.all.Lstat(shown); err != nil && isSkillFile(shown) {
+		return false, refuse("copy the address again, or give the address of the repository",
+			"the source has no file %q", clip(shown))
+	}
+	if len(f.listed().all) > 0 {
+		return false, nil
+	}
+	for dir := path.Dir(shown); dir != "." && dir != "/"; dir = path.Dir(dir) {
+		if _, err := f.all.Lstat(path.Join(dir, "SKILL.md")); err == nil {
+			req.Subdir = dir
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// meansRef reports whether a name of the request is that of a branch or a tag, and of no skill. It then makes
+// it the ref of the request.
+func (p *Plan) meansRef(ctx context.Context, from *fetched, req *Request) (bool, error) {
+	name := req.orRef
+	req.orRef = ""
+	if name == "" || checkRef(name) != nil || len(from.withName(from.candidates(), name)) > 0 {
+		return false, nil
+	}
+	refs, _, err := p.refs(ctx, from.origin.Source, req.Access)
+	if err != nil || !slices.Contains(refs, name) {
+		return false, err
+	}
+	req.Ref = name
+	req.Skills = slices.DeleteFunc(slices.Clone(req.Skills), func(s string) bool { return s == name })
+	if p.i.cfg.Located != nil {
+		p.i.cfg.Located(name, *req)
+	}
+	return true, nil
 }
 
 // origin returns the origin of the source of a request in full.
@@ -232,6 +290,9 @@ func (p *Plan) choose(
 	all, err := from.ofPlugin(req.Plugin, inPart(part, from.candidates()))
 	if err != nil {
 		return nil, err
+	}
+	for n, c := range all {
+		all[n] = from.inPlugin(c, req.of)
 	}
 	loadable := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.skill == nil })
 	beside := all
@@ -284,7 +345,21 @@ func (c *candidate) refusal() Refusal {
 func (p *Plan) requested(
 	ctx context.Context, from *fetched, req Request, all, loadable []candidate,
 ) ([]candidate, error) {
+	away := slices.DeleteFunc(from.pluginRows(nil), func(row PluginRow) bool { return row.Remote == "" })
 	switch {
+	case len(all) == 0 && req.Plugin == "" && len(away) > 0:
+		names := make([]string, len(away))
+		for n, row := range away {
+			names[n] = row.Name
+		}
+		if len(req.Skills) == 1 && from.plugins.Find(req.Skills[0]) != nil {
+			return nil, from.noSkill(all, req.Skills[0])
+		}
+		return nil, refuse("give --plugin NAME; it has "+listed(names, ""),
+			"the source has no skill of its own: it lists plugins of other sources")
+	case len(all) == 0 && from.isBare():
+		return nil, refuse("give file://"+filepath.ToSlash(from.origin.Source), "%q is a git repository",
+			clip(from.origin.Source))
 	case len(all) == 0 && req.Plugin != "":
 		return nil, refuse("only skills are installed: choose another plugin",
 			"the source has no skill: %s", from.without(req.Plugin))
@@ -306,6 +381,19 @@ func (p *Plan) requested(
 			"--name is for one skill, and the source has %d", len(loadable))
 	}
 	return all, nil
+}
+
+// isBare reports whether a directory is a git repository without a work tree.
+func (f *fetched) isBare() bool {
+	if f.origin.Kind != KindDirectory {
+		return false
+	}
+	for _, name := range []string{"HEAD", "objects", "refs"} {
+		if _, err := f.all.Lstat(name); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // named returns the candidates with some names: of their directories or their own, with the plugin in front

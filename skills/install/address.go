@@ -17,6 +17,7 @@ type address struct {
 	rest   []string // a ref and a path, which only the refs of the repository can separate; may be empty
 	dir    string   // a directory in the repository, without a ref
 	file   bool     // rest names a file, not a directory
+	tag    bool     // rest is a tag
 	skills []string // names of skills
 	short  bool     // the address does not contain source literally
 	repo   bool     // source is a repository: its web server need not be asked
@@ -34,7 +35,6 @@ var (
 	ownerRepoDir = pattern.New(`^[A-Za-z0-9][A-Za-z0-9-]{0,38}(/[A-Za-z0-9_.-]+){2,}$`)
 	// hostPath is a URL without its scheme.
 	hostPath = pattern.New(`^[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}(:[0-9]+)?(/.*)?$`)
-	skillRef = pattern.New(`^[A-Za-z0-9._-]+$`)
 )
 
 // readAddress reads an address. It returns false for text that is neither a URL of a web server nor a short
@@ -49,6 +49,9 @@ func readAddress(text string) (address, bool) {
 		return a, false
 	}
 	text = strings.TrimPrefix(text, "git+")
+	given := text
+	text = withoutEnd(text)
+	isCut := text != given
 	if prefix, rest, ok := strings.Cut(text, ":"); ok && !strings.HasPrefix(rest, "/") {
 		host, known := forges[strings.ToLower(prefix)]
 		if known {
@@ -77,11 +80,22 @@ func readAddress(text string) (address, bool) {
 		return a, false
 	}
 	a.fragment(at)
-	if a.short || a.repo {
-		a.named(at)
+	if (a.short || a.repo || isForge(at.Hostname())) && !a.named(at) {
+		return a, false
 	}
 	a.page(at)
+	a.short = a.short || isCut
 	return a, true
+}
+
+// withoutEnd returns an address without the end of the sentence that it was copied from.
+func withoutEnd(text string) string {
+	cut := strings.TrimRight(text, ".,;)>\"'")
+	// A directory such as a/.. and a name with brackets are what they are.
+	if cut == "" || strings.HasSuffix(cut, "/") || strings.Contains(cut, "(") {
+		return text
+	}
+	return cut
 }
 
 // isClean reports whether a path has no empty segment and none that is . or ..
@@ -97,16 +111,35 @@ func (a *address) fragment(at *url.URL) {
 	at.Fragment, at.RawFragment = "", ""
 }
 
-// named takes the name of a skill from a short form, as in owner/repository@skill.
-func (a *address) named(at *url.URL) {
+// named takes the name of a skill, or of a ref, from behind a repository, as in owner/repository@skill. It
+// returns false for a name behind anything else.
+func (a *address) named(at *url.URL) bool {
 	before, name, ok := strings.Cut(at.Path, "@")
-	if !ok {
-		return
+	segments := strings.Split(strings.Trim(before, "/"), "/")
+	switch {
+	case !ok:
+		return true
+	case len(segments) < 2:
+		return !a.repo
+	// A directory or a branch may have such a name, and a page names it in full.
+	case len(segments) > 2 && (!a.short || isView(segments[2]) || slices.Contains(segments, "-")):
+		return true
 	}
 	at.Path, at.RawPath = before, ""
-	if skillRef().MatchString(name) {
+	if name = strings.Trim(name, "/"); name != "" {
 		a.skills = []string{name}
 	}
+	return true
+}
+
+// isForge reports whether a host is one of the forges.
+func isForge(host string) bool {
+	for _, forge := range forges {
+		if strings.EqualFold(host, forge) {
+			return true
+		}
+	}
+	return false
 }
 
 // page splits the URL of a page of a repository, as a browser shows it, into the repository and the rest.
@@ -201,11 +234,12 @@ func (a *address) pageOfGitHub(at *url.URL, segments []string) bool {
 	switch {
 	case len(view) == 1 && (isView(view[0]) || slices.Contains(lists, view[0])):
 		at.Path, at.RawQuery = "/"+strings.Join(repository, "/"), ""
-		a.source, a.repo, a.short = at.String(), true, true
+		a.source, a.repo, a.short, a.ref = at.String(), true, true, ""
 	case len(view) == 2 && view[0] == "commit":
 		a.split(at, repository, []string{"tree", view[1]}, "")
 	case len(view) > 2 && view[0] == "releases" && view[1] == "tag":
 		// A tag may contain slashes, as in pdf/v1.
+		a.tag = true
 		a.split(at, repository, append([]string{"tree"}, view[2:]...), "")
 	case slices.Contains(talks, view[0]):
 		a.source, a.other = at.String(), "a page about a repository"
@@ -238,7 +272,10 @@ func (a *address) split(at *url.URL, repository, view []string, end string) {
 	rest := view[1:]
 	last := rest[len(rest)-1]
 	// Bitbucket and Gitea show files and directories alike.
-	a.file = view[0] == "blob" || view[0] == "raw" || view[0] == "src" && strings.HasSuffix(last, ".md")
+	a.file = view[0] == "blob" || view[0] == "raw" || isSkillFile(last) ||
+		view[0] == "src" && strings.HasSuffix(last, ".md")
+	// The fragment of such a page is a place in it.
+	a.ref = ""
 	if len(rest) > 1 && (rest[0] == "branch" || rest[0] == "tag" || rest[0] == "commit") {
 		// Gitea names the type of the ref in front of it.
 		rest = rest[1:]
@@ -253,9 +290,12 @@ func (a *address) split(at *url.URL, repository, view []string, end string) {
 	a.source, a.rest, a.repo, a.short = to.String(), rest, true, true
 }
 
-// refAndDir separates the ref from the directory in the rest of an address. The ref is the longest name in
-// refs at the beginning of the rest, or the first segment, such as a commit.
-func (a *address) refAndDir(refs []string) (ref, dir string) {
+// refAndPath separates the ref from the path of a directory or a file in the rest of an address. The ref is
+// the longest name in refs at the beginning of the rest, or the first segment, such as a commit.
+func (a *address) refAndPath(refs []string) (ref, inside string) {
+	if a.tag {
+		return strings.Join(a.rest, "/"), ""
+	}
 	length := 1
 	for _, name := range refs {
 		segments := strings.Split(name, "/")
@@ -264,9 +304,5 @@ func (a *address) refAndDir(refs []string) (ref, dir string) {
 			length = len(segments)
 		}
 	}
-	inside := a.rest[length:]
-	if a.file && len(inside) > 0 {
-		inside = inside[:len(inside)-1]
-	}
-	return strings.Join(a.rest[:length], "/"), strings.Join(inside, "/")
+	return strings.Join(a.rest[:length], "/"), strings.Join(a.rest[length:], "/")
 }

@@ -13,23 +13,34 @@ import (
 
 func TestReadAddress(t *testing.T) {
 	for text, want := range map[string]address{
-		"o/r":                  {source: "https://github.com/o/r", short: true, repo: true},
-		"o/r@pdf":              {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf"}},
-		"o/r#v1":               {source: "https://github.com/o/r", short: true, repo: true, ref: "v1"},
-		"o/r/skills/pdf":       {source: "https://github.com/o/r", short: true, repo: true, dir: "skills/pdf"},
-		"o/r/.claude/x/":       {source: "https://github.com/o/r", short: true, repo: true, dir: ".claude/x"},
-		"o/r/a@pdf":            {source: "https://github.com/o/r", short: true, repo: true, dir: "a", skills: []string{"pdf"}},
-		"gh:o/r/a/SKILL.md":    {source: "https://github.com/o/r", short: true, repo: true, dir: "a"},
-		"github.com/o/r/x/y":   {source: "https://github.com/o/r/x/y", short: true},
-		"github:o/r":           {source: "https://github.com/o/r", short: true, repo: true},
-		"gh:o/r@pdf":           {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf"}},
-		"gitlab:g/sub/r":       {source: "https://gitlab.com/g/sub/r", short: true, repo: true},
-		"github.com/o/r":       {source: "https://github.com/o/r", short: true, repo: true},
-		"github.com/o/r/":      {source: "https://github.com/o/r", short: true, repo: true},
-		"example.com":          {source: "https://example.com", short: true},
-		"example.com:8443/x":   {source: "https://example.com:8443/x", short: true},
-		"https://example.com/": {source: "https://example.com"},
-		"git+https://h.org/r":  {source: "https://h.org/r"},
+		"o/r":                                 {source: "https://github.com/o/r", short: true, repo: true},
+		"o/r@pdf":                             {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf"}},
+		"o/r@feature/x":                       {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"feature/x"}},
+		"o/r@pdf@1.0":                         {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf@1.0"}},
+		"o/r@日本語":                             {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"日本語"}},
+		"o/r@pdf,docx!":                       {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf,docx!"}},
+		"example.com/@o/r":                    {source: "https://example.com/@o/r", short: true},
+		"github.com/o/r/tree/a@1/b":           {source: "https://github.com/o/r", short: true, repo: true, rest: []string{"a@1", "b"}},
+		"https://github.com/o/r@pdf":          {source: "https://github.com/o/r", repo: true, skills: []string{"pdf"}},
+		"o/r.":                                {source: "https://github.com/o/r", short: true, repo: true},
+		"https://github.com/o/r/issues/1.":    {source: "https://github.com/o/r/issues/1", short: true, other: "a page about a repository"},
+		"https://github.com/o/r),":            {source: "https://github.com/o/r", short: true, repo: true},
+		"https://github.com/o/r/tree/main/a.": {source: "https://github.com/o/r", short: true, repo: true, rest: []string{"main", "a"}},
+		"o/r#v1":                              {source: "https://github.com/o/r", short: true, repo: true, ref: "v1"},
+		"o/r/skills/pdf":                      {source: "https://github.com/o/r", short: true, repo: true, dir: "skills/pdf"},
+		"o/r/.claude/x/":                      {source: "https://github.com/o/r", short: true, repo: true, dir: ".claude/x"},
+		"o/r/a@pdf":                           {source: "https://github.com/o/r", short: true, repo: true, dir: "a", skills: []string{"pdf"}},
+		"gh:o/r/a/SKILL.md":                   {source: "https://github.com/o/r", short: true, repo: true, dir: "a"},
+		"github.com/o/r/x/y":                  {source: "https://github.com/o/r/x/y", short: true},
+		"github:o/r":                          {source: "https://github.com/o/r", short: true, repo: true},
+		"gh:o/r@pdf":                          {source: "https://github.com/o/r", short: true, repo: true, skills: []string{"pdf"}},
+		"gitlab:g/sub/r":                      {source: "https://gitlab.com/g/sub/r", short: true, repo: true},
+		"github.com/o/r":                      {source: "https://github.com/o/r", short: true, repo: true},
+		"github.com/o/r/":                     {source: "https://github.com/o/r", short: true, repo: true},
+		"example.com":                         {source: "https://example.com", short: true},
+		"example.com:8443/x":                  {source: "https://example.com:8443/x", short: true},
+		"https://example.com/":                {source: "https://example.com"},
+		"git+https://h.org/r":                 {source: "https://h.org/r"},
 		"https://github.com/o/r?tab=readme-ov-file#install": {source: "https://github.com/o/r", repo: true},
 		"https://github.com/o/r/tree/main/skills/pdf": {source: "https://github.com/o/r", short: true, repo: true,
 			rest: []string{"main", "skills", "pdf"}},
@@ -52,9 +63,12 @@ func TestReadAddress(t *testing.T) {
 		"https://github.com/o/r/tree/":    {source: "https://github.com/o/r", short: true, repo: true},
 		"https://github.com/o/r/releases": {source: "https://github.com/o/r", short: true, repo: true},
 		"https://github.com/o/r/releases/tag/v1": {source: "https://github.com/o/r", short: true, repo: true,
-			rest: []string{"v1"}},
+			tag: true, rest: []string{"v1"}},
 		"https://github.com/o/r/releases/tag/pdf%2Fv1": {source: "https://github.com/o/r", short: true, repo: true,
-			rest: []string{"pdf", "v1"}},
+			tag: true, rest: []string{"pdf", "v1"}},
+		"https://github.com/o/r/commit/0123456789abcdef#diff-0a": {source: "https://github.com/o/r", short: true, repo: true,
+			rest: []string{"0123456789abcdef"}},
+		"https://github.com/o/r/releases#v1":    {source: "https://github.com/o/r", short: true, repo: true},
 		"https://raw.githubusercontent.com/o/r": {source: "https://raw.githubusercontent.com/o/r"},
 		"https://skills.sh/o":                   {source: "https://skills.sh/o"},
 		"https://github.com/o/r/commit/0123456789abcdef": {source: "https://github.com/o/r", short: true, repo: true,
@@ -69,7 +83,7 @@ func TestReadAddress(t *testing.T) {
 	}
 	for _, text := range []string{"", ".", "./o/r", "../o", "/o/r", "a/b/../c", "a/b//c", "skills", "x.zip", "git@github.com:o/r.git",
 		"ssh://git@h/o/r", "oci://ghcr.io/o/r:1", "mcp+https://h/mcp", "mcp+stdio:./x", "https://u:p@h/o/r",
-		"https://", "C:/skills", `C:\skills`, "o/r/../x"} {
+		"https://", "gh:@o/r", "a/b/..", ".,", "C:/skills", `C:\skills`, "o/r/../x"} {
 		if got, ok := readAddress(text); ok {
 			t.Errorf("%s is read as %+v", text, got)
 		}
@@ -90,7 +104,7 @@ func FuzzReadAddress(f *testing.F) {
 			t.Errorf("%q has the source %q", text, a.source)
 		}
 		if len(a.rest) > 0 {
-			a.refAndDir([]string{strings.Join(a.rest, "/"), "main"})
+			a.refAndPath([]string{strings.Join(a.rest, "/"), "main"})
 		}
 	})
 }
@@ -117,7 +131,8 @@ func forge(t *testing.T, r *repo) string {
 
 func TestInstallPage(t *testing.T) {
 	r := newRepo(t)
-	r.commit(map[string]string{"skills/a/SKILL.md": skillText("a"), "skills/b/SKILL.md": skillText("b")})
+	r.commit(map[string]string{"skills/a/SKILL.md": skillText("a"), "skills/b/SKILL.md": skillText("b"),
+		"skills/b/scripts/lib/x.py": "x\n"})
 	r.run("branch", "feature")
 	r.run("checkout", "--quiet", "-b", "feature-x/y")
 	r.commit(map[string]string{"libs/c/SKILL.md": skillText("c")})
@@ -125,6 +140,9 @@ func TestInstallPage(t *testing.T) {
 	for page, want := range map[string]Origin{
 		"/o/r/tree/main/skills/a":                         {Ref: "main", Subdir: "skills/a", Path: "skills/a"},
 		"/o/r/blob/main/skills/b/SKILL.md":                {Ref: "main", Subdir: "skills/b", Path: "skills/b"},
+		"/o/r/blob/main/skills/b/scripts/lib/x.py#L3":     {Ref: "main", Subdir: "skills/b", Path: "skills/b"},
+		"/o/r/tree/main/skills/b/scripts":                 {Ref: "main", Subdir: "skills/b", Path: "skills/b"},
+		"/o/r/tree/main/skills/b/SKILL.md":                {Ref: "main", Subdir: "skills/b", Path: "skills/b"},
 		"/o/r/-/tree/feature-x/y/libs/c?ref_type=heads":   {Ref: "feature-x/y", Subdir: "libs/c", Path: "libs/c"},
 		"/o/r/src/branch/feature-x/y/libs":                {Ref: "feature-x/y", Subdir: "libs", Path: "libs/c"},
 		"/o/r/raw/refs/heads/feature-x/y/libs/c/SKILL.md": {Ref: "feature-x/y", Subdir: "libs/c", Path: "libs/c"},
@@ -146,13 +164,21 @@ func TestInstallPage(t *testing.T) {
 	}
 	i := newMachine(t).withGit(r).open()
 	for page, want := range map[string]string{
-		"/o/r/tree/gone/skills": `no branch and no tag "gone"`,
-		"/nothing":              "neither a git repository nor a site",
-		"/o/r/wiki":             "a web page",
+		"/o/r/tree/gone/skills":          `no branch and no tag "gone"`,
+		"/o/r/blob/main/SKILL.md":        `the source has no file "SKILL.md"`,
+		"/o/r/blob/main/skills/SKILL.md": `the source has no file "skills/SKILL.md"`,
+		"/nothing":                       "neither a git repository nor a site",
+		"/o/r/wiki":                      "a web page",
 	} {
 		if err := apply(t.Context(), i, Request{Source: site + page}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error = %v, want %q", page, err, want)
 		}
+	}
+	tag := address{source: site + "/o/r", rest: []string{"nope", "v9"}, tag: true}
+	if _, err := i.newPlan(func(p *Plan) error {
+		return p.separate(t.Context(), &tag, &Request{Source: tag.source})
+	}); err == nil || !strings.Contains(err.Error(), `has no tag "nope/v9"`) {
+		t.Errorf("error for a tag that is gone = %v", err)
 	}
 	// Names choose among the skills; all of the wrong ones are named before anything is changed.
 	if err := apply(t.Context(), i, Request{Source: site + "/o/r/tree/main", Skills: []string{"a", "nope"}}); err == nil ||
@@ -164,6 +190,35 @@ func TestInstallPage(t *testing.T) {
 	}
 	if got := names(i.Lock()); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("installed %q", got)
+	}
+}
+
+// A name behind a repository is that of a skill, or else of a branch or a tag, or of nothing.
+func TestInstallNamedRef(t *testing.T) {
+	r := newRepo(t)
+	r.commit(map[string]string{"skills/a/SKILL.md": skillText("a"), "skills/v1/SKILL.md": skillText("v1")})
+	r.run("tag", "v1")
+	r.run("checkout", "--quiet", "-b", "feature/x")
+	r.commit(map[string]string{"skills/v1/SKILL.md": skillText("v1") + "More.\n"})
+	r.run("rm", "--quiet", "-r", "skills/v1")
+	r.commit(map[string]string{"skills/b/SKILL.md": skillText("b")})
+	r.run("rm", "--quiet", "-r", "skills/a")
+	r.run("commit", "--quiet", "-m", "x")
+	r.run("checkout", "--quiet", "main")
+	for name, want := range map[string]string{"feature/x": "b at feature/x", "v1": "v1 at ", "a": "a at ",
+		"b,a": `no skill "b,a"`, "feature/../x": `no skill "feature/../x"`} {
+		i := newMachine(t).withGit(r).open()
+		got := ""
+		err := apply(t.Context(), i, Request{Source: r.url, Skills: []string{name}, orRef: name})
+		if err != nil {
+			got = err.Error()
+		}
+		for _, e := range i.Lock().Skills {
+			got += e.Name + " at " + e.Origin.Ref
+		}
+		if err == nil && got != want || err != nil && !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
 	}
 }
 
@@ -217,7 +272,7 @@ func TestUpdateBranchGone(t *testing.T) {
 	r.commit(map[string]string{"skills/a/SKILL.md": skillText("a") + "More.\n"})
 	i := m.open()
 	plan, err := i.Update(t.Context(), nil, Access{})
-	if err != nil || len(plan.Refused) != 1 || !strings.Contains(plan.Refused[0].Reason, "the branch main is gone; the default branch is trunk") {
+	if err != nil || len(plan.Refused) != 1 || !strings.Contains(plan.Refused[0].Reason, "the branch or tag main is gone; the default branch is trunk") {
 		t.Fatalf("plan = %+v, %v", plan, err)
 	}
 	if err := plan.Close(); err != nil {

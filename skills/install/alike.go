@@ -2,10 +2,13 @@ package install
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
 
@@ -23,15 +26,23 @@ const (
 // errTooMuch reports that a likeness is at its limits.
 var errTooMuch = errors.New("too much to compare")
 
+// Files that are compared by lines, next to SKILL.md: texts of up to maxLined bytes, if the source has at
+// most maxLinedAll bytes of these. Other files are equal, or have nothing in common.
+const (
+	maxLined    = 64 << 10
+	maxLinedAll = 64 << 20
+)
+
 // likeness finds the skill that has most bytes in common with another one: in equal files, whatever their
-// names are, and in equal lines of the two SKILL.md, in any order. The share of two skills is what they have
-// in common of the larger one, from 0 to 1.
+// names are, and in equal lines of small texts, in any order. The share of two skills is what they have in
+// common of the larger one, from 0 to 1.
 //
-// A skill is a set of parts: its other files by their digests, and its lines, where the second of two equal
-// lines is another part. The parts that the same skills have are one class. So skills that are made from one
+// A skill is a set of parts: its lines, where the second of two equal lines is another part, and its other
+// files by their digests. The parts that the same skills have are one class. So skills that are made from one
 // template cost one step for each pair of them, however long the template is.
 type likeness struct {
 	seed  maphash.Seed // nothing in a source can be made to have the hash of another part
+	wide  bool         // small texts are compared by lines too
 	sizes []int64
 	parts [][]uint64 // of each skill
 	total int
@@ -45,15 +56,41 @@ type likeness struct {
 	common  []int64
 }
 
-func newLikeness() *likeness { return &likeness{seed: maphash.MakeSeed()} }
+func newLikeness(all []surveyed) *likeness {
+	size := int64(0)
+	for _, c := range all {
+		for _, f := range c.files.files() {
+			if f.Size <= maxLined {
+				size += f.Size
+			}
+		}
+	}
+	return &likeness{seed: maphash.MakeSeed(), wide: size <= maxLinedAll}
+}
+
+// lined reports whether a file may be compared by lines. Files from elsewhere in the source are not: a skill
+// takes them as they are.
+func (l *likeness) lined(f store.File, isTaken bool) bool {
+	return isTop(f.Path) || l.wide && !isTaken && f.Size <= maxLined
+}
+
+// isTop reports whether a file is the SKILL.md of the skill itself.
+func isTop(at string) bool { return !strings.Contains(at, "/") && isSkillFile(at) }
+
+// isText reports whether a file that may be compared by lines has lines.
+func isText(at string, data []byte) bool {
+	return isTop(at) || utf8.Valid(data) && bytes.IndexByte(data, 0) < 0
+}
+
+// repeats counts equal lines of a skill.
+type repeats map[uint64]int
 
 // lines calls yield with each line of a text as a part.
-func (l *likeness) lines(text []byte, yield func(part uint64, size int64)) {
+func (l *likeness) lines(text []byte, seen repeats, yield func(part uint64, size int64)) {
 	type line struct {
 		hash  uint64
 		count int
 	}
-	seen := map[uint64]int{}
 	for text := range bytes.Lines(text) {
 		hash := maphash.Bytes(l.seed, text)
 		seen[hash]++
@@ -66,31 +103,53 @@ func (l *likeness) file(sum digest.Digest) uint64 { return maphash.String(l.seed
 
 // addSkill adds a skill of a source, by number.
 func (l *likeness) addSkill(ctx context.Context, c *contents) error {
-	text, err := c.skill.Read(ctx, c.skill.File, skills.MaxSkillFile)
-	if err != nil {
-		return err
-	}
-	l.add(c.files(), text.Data)
-	return nil
+	return l.add(c.files(), l.reader(ctx, c))
 }
 
-func (l *likeness) add(files []store.File, text []byte) {
+// reader returns the function that reads the files of a skill of a source, see add.
+func (l *likeness) reader(ctx context.Context, c *contents) func(f store.File) ([]byte, error) {
+	return func(f store.File) ([]byte, error) {
+		_, isTaken := c.from[f.Path]
+		if !l.lined(f, isTaken) {
+			return nil, errWhole
+		}
+		text, err := c.skill.Read(ctx, f.Path, max(skills.MaxSkillFile, maxLined))
+		if err != nil {
+			return nil, err
+		}
+		return text.Data, nil
+	}
+}
+
+// errWhole reports that a file is not compared by lines.
+var errWhole = errors.New("is compared as a whole")
+
+// add adds a skill with some files. read returns errWhole for a file that is not compared by lines.
+func (l *likeness) add(files []store.File, read func(f store.File) ([]byte, error)) error {
 	var parts []uint64
-	size, seen := int64(0), map[digest.Digest]bool{}
+	size, seen, lines := int64(0), map[digest.Digest]bool{}, repeats{}
 	for _, f := range files {
 		size += f.Size
+		text, err := read(f)
+		if err != nil && err != errWhole {
+			return err
+		}
+		if err == nil && isText(f.Path, text) {
+			l.total += bytes.Count(text, []byte("\n")) + 1
+			if l.total <= maxParts {
+				l.lines(text, lines, func(part uint64, _ int64) { parts = append(parts, part) })
+			}
+			continue
+		}
 		// A second copy of a file is not common to both.
 		if !seen[f.Digest] {
 			seen[f.Digest] = true
+			l.total++
 			parts = append(parts, l.file(f.Digest))
 		}
 	}
-	l.sizes = append(l.sizes, size)
-	l.total += len(parts) + bytes.Count(text, []byte("\n")) + 1
-	if l.total <= maxParts {
-		l.lines(text, func(part uint64, _ int64) { parts = append(parts, part) })
-	}
-	l.parts = append(l.parts, parts)
+	l.sizes, l.parts = append(l.sizes, size), append(l.parts, parts)
+	return nil
 }
 
 // classify makes the classes. The skills with a part are hashed in their order, so two parts have one hash if
@@ -131,12 +190,25 @@ func (l *likeness) classify() {
 type near struct {
 	at         int     // its number
 	best, next float64 // its share, and that of the next one
+	size       int64   // of the other one
 }
 
-// nearest returns the skill that is most like a stored one.
+// nearest returns the skill that is most like a stored one, whose files from elsewhere are taken.
 //
 // Errors: errTooMuch; the errors of [store.Tree.ReadFile].
-func (l *likeness) nearest(was *store.Tree) (near, error) {
+func (l *likeness) nearest(was *store.Tree, taken TakenFiles) (near, error) {
+	return l.search(was.Files, func(f store.File) ([]byte, error) {
+		_, isTaken := slices.BinarySearchFunc(taken, f.Path,
+			func(t TakenFile, at string) int { return strings.Compare(t.Path, at) })
+		if !l.lined(f, isTaken) {
+			return nil, errWhole
+		}
+		return was.ReadFile(f.Path)
+	})
+}
+
+// search returns the skill that is most like one with some files; read is as in add.
+func (l *likeness) search(files []store.File, read func(f store.File) ([]byte, error)) (near, error) {
 	if l.total > maxParts {
 		return near{}, errTooMuch
 	}
@@ -144,26 +216,24 @@ func (l *likeness) nearest(was *store.Tree) (near, error) {
 		l.classify()
 	}
 	clear(l.weights)
-	size, seen := int64(0), map[digest.Digest]bool{}
+	seen, lines, found := map[digest.Digest]bool{}, repeats{}, near{}
 	weigh := func(part uint64, size int64) {
 		if class, ok := l.class[part]; ok {
 			l.weights[class] += size
 		}
 	}
-	for _, f := range was.Files {
-		size += f.Size
-		if strings.Contains(f.Path, "/") || !isSkillFile(f.Path) {
-			if !seen[f.Digest] {
-				weigh(l.file(f.Digest), f.Size)
-			}
-			seen[f.Digest] = true
-			continue
-		}
-		text, err := was.ReadFile(f.Path)
-		if err != nil {
+	for _, f := range files {
+		found.size += f.Size
+		text, err := read(f)
+		switch {
+		case err != nil && err != errWhole:
 			return near{}, err
+		case err == nil && isText(f.Path, text):
+			l.lines(text, lines, weigh)
+		case !seen[f.Digest]:
+			seen[f.Digest] = true
+			weigh(l.file(f.Digest), f.Size)
 		}
-		l.lines(text, weigh)
 	}
 	clear(l.common)
 	for class, weight := range l.weights {
@@ -175,14 +245,40 @@ func (l *likeness) nearest(was *store.Tree) (near, error) {
 			l.common[n] += weight
 		}
 	}
-	var found near
 	for n, common := range l.common {
-		share := float64(common) / float64(max(size, l.sizes[n], 1))
+		share := float64(common) / float64(max(found.size, l.sizes[n], 1))
 		if share <= found.best {
 			found.next = max(found.next, share)
 			continue
 		}
-		found = near{n, share, found.best}
+		found.at, found.best, found.next = n, share, found.best
 	}
 	return found, nil
+}
+
+// A skill that is not clearly the nearest may still be what another one has become: if the two have at least
+// leastEither in common of the larger one, or of the smaller one, as parts of a skill that was split have, or
+// those that were merged, and then leastPart of the larger one.
+const (
+	leastEither = 0.8
+	leastPart   = 0.25
+)
+
+// candidates returns the numbers of the skills that the last search may mean, the nearest first.
+func (l *likeness) candidates(found near) (some []int) {
+	larger := func(n int) float64 {
+		return float64(l.common[n]) / float64(max(found.size, l.sizes[n], 1))
+	}
+	for n := range l.common {
+		if larger(n) >= leastEither || larger(n) >= leastPart && l.ofSmaller(found, n) >= leastEither {
+			some = append(some, n)
+		}
+	}
+	slices.SortStableFunc(some, func(a, b int) int { return cmp.Compare(larger(b), larger(a)) })
+	return some
+}
+
+// ofSmaller returns what the skill of the last search and another one have in common of the smaller one.
+func (l *likeness) ofSmaller(found near, n int) float64 {
+	return float64(l.common[n]) / float64(max(min(found.size, l.sizes[n]), 1))
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -226,28 +227,45 @@ func (p *Plan) update(
 		origin.Signer, origin.Identity = by, identity
 		version.Origin = &origin
 	}
-	return Change{Name: e.Name, Before: e, After: e.with(version), Left: left}, nil
+	return Change{Name: e.Name, Before: e, After: e.with(version).keepingCleared(e), Left: left}, nil
 }
 
-// scanOld reads the stored versions of the skills that change, so that edits made in place are ignored.
+// scanOld reads the stored versions of the skills that change, so that edits made in place are ignored, and
+// the versions that were cleared before those that wait.
 func (p *Plan) scanOld(ctx context.Context) (err error) {
 	for _, c := range p.Changes {
 		if c.lockOnly || c.Before == nil || !c.NewContent() {
 			continue
 		}
-		// If the store lost the earlier version, the new one is assessed as a first one.
-		if tree, err := p.i.cfg.Trees.Tree(ctx, c.Before.Tree); err == nil {
-			before, err := p.room("before", c.Name)
-			if err != nil {
-				return err
-			}
-			if err := tree.Copy(ctx, p.i.root, before); err != nil {
+		if err := p.copyStored(ctx, "before", c.Name, c.Before.Tree); err != nil {
+			return err
+		}
+		if base := c.Before.cleared(); base != nil && c.Before.Quarantined() {
+			if err := p.copyStored(ctx, "base", c.Name, base.Tree); err != nil {
 				return err
 			}
 		}
 	}
+	p.base, err = p.scan(ctx, "base")
+	if err != nil {
+		return err
+	}
 	p.Old, err = p.scan(ctx, "before")
 	return err
+}
+
+// copyStored copies a stored tree to a directory of the plan, to be scanned there. If the store lost the
+// tree, the skill is missing there, and what follows it is assessed as a first version.
+func (p *Plan) copyStored(ctx context.Context, dir, name string, sum digest.Digest) error {
+	tree, lost := p.i.cfg.Trees.Tree(ctx, sum)
+	if lost != nil {
+		return ctx.Err()
+	}
+	at, err := p.room(dir, name)
+	if err != nil {
+		return err
+	}
+	return tree.Copy(ctx, p.i.root, at)
 }
 
 // named returns the entries with the given names, sorted and without duplicates.
@@ -256,7 +274,7 @@ func (i *Installer) named(names []string) ([]*Entry, error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		e := i.lock.Find(name)
 		if e == nil {
-			return nil, &MissingError{name}
+			return nil, &MissingError{name, i.lock.ofPlugin(name)}
 		}
 		entries = append(entries, e)
 	}
@@ -264,10 +282,27 @@ func (i *Installer) named(names []string) ([]*Entry, error) {
 }
 
 // MissingError reports a name under which no skill is installed.
-type MissingError struct{ Name string }
+type MissingError struct {
+	Name   string
+	Skills []string // of the plugin with the name; empty if there is none
+}
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("no skill is installed as %q", clip(e.Name))
+	text := fmt.Sprintf("no skill is installed as %q", clip(e.Name))
+	if len(e.Skills) > 0 {
+		text += ": that is a plugin, with " + listed(e.Skills, "")
+	}
+	return text
+}
+
+// ofPlugin returns the names of the skills of a plugin.
+func (l *Lock) ofPlugin(name string) (skills []string) {
+	for _, e := range l.Skills {
+		if e.Plugin != nil && strings.EqualFold(e.Plugin.Name, name) {
+			skills = append(skills, e.Name)
+		}
+	}
+	return skills
 }
 
 // ErrNoPrevious is the error of a rollback of a skill that was never updated.
@@ -293,7 +328,8 @@ func (i *Installer) edit(names []string, change func(e *Entry) (*Entry, error)) 
 		}
 		p.prepare = func(ctx context.Context) error {
 			for _, c := range p.Changes {
-				if c.After == nil || !c.After.Served() {
+				// A version that waits may be accepted before Apply.
+				if c.After == nil || !c.After.Served() && !c.KeepsServed() {
 					continue
 				}
 				if err := p.stageStored(ctx, c.After); err != nil {

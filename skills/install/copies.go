@@ -3,6 +3,7 @@ package install
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -93,7 +94,8 @@ func (c candidate) besideGroup(others []candidate) candidate {
 
 // distinct gives each candidate a name of its own: PLUGIN/NAME for the skills of plugins. Of equal skills
 // with one name, one is kept. Of different ones, the first by rank keeps the name, and the others get the
-// name of their directory in front; but translations, backups and copies for single tools are left out.
+// name of their directory in front; but translations, backups and copies for single tools are left out, and
+// so are versions of skills in plugins.
 func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]candidate, error) {
 	byName, order := map[string][]candidate{}, []string{}
 	inPlugins := map[string][]candidate{} // skills of plugins, by their names without the plugin
@@ -121,16 +123,19 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 	}
 	var left []copyOf
 	for _, key := range order {
-		// A skill outside of the plugins with the name of one in a plugin is a version of it.
-		if group := byName[key]; group[0].plugin == nil && inPlugins[key] != nil {
-			copies, err := from.copiesOf(ctx, inPlugins[key], group)
+		group := byName[key]
+		// A skill outside of the plugins with the name of one in a plugin may be a version of it.
+		if group[0].plugin == nil && inPlugins[key] != nil {
+			copies, others, err := from.copiesOf(ctx, inPlugins[key], group)
 			if err != nil {
 				return nil, err
 			}
-			left = append(left, copies...)
-			continue
+			left, group = append(left, copies...), others
+			if len(group) == 0 {
+				continue
+			}
 		}
-		chosen, copies, err := from.separated(ctx, byName[key])
+		chosen, copies, err := from.separated(ctx, group)
 		if err != nil {
 			return nil, err
 		}
@@ -209,25 +214,72 @@ func (f *fetched) only(
 	return chosen[0], chosen[1:], nil
 }
 
-// copiesOf returns the candidates of a group as copies of skills in plugins.
-func (f *fetched) copiesOf(ctx context.Context, taken, group []candidate) (copies []copyOf, err error) {
+// copiesOf returns the candidates of a group that are copies or versions of skills in plugins, and the
+// others: different ones at the place where authors show skills, if the plugins are elsewhere.
+func (f *fetched) copiesOf(
+	ctx context.Context, taken, group []candidate,
+) (copies []copyOf, others []candidate, err error) {
 	trees := map[digest.Digest]string{}
 	for _, c := range taken {
 		files, err := f.linked(ctx, c.skill)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.path, err)
+			return nil, nil, fmt.Errorf("%s: %w", c.path, err)
 		}
 		trees[files.tree] = c.path
 	}
 	for _, c := range group {
 		files, err := f.linked(ctx, c.skill)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.path, err)
+			return nil, nil, fmt.Errorf("%s: %w", c.path, err)
 		}
 		equal, ok := trees[files.tree]
-		copies = append(copies, copyOf{c.path, cmp.Or(equal, taken[0].path), ok})
+		of := cmp.Or(equal, taken[0].path)
+		isAhead := !slices.ContainsFunc(taken, func(t candidate) bool { return rank(t.path) <= rank(c.path) })
+		if !ok && isAhead {
+			of, err = f.versionOf(ctx, taken, files)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", c.path, err)
+			}
+		}
+		if of == "" {
+			others = append(others, c)
+			continue
+		}
+		copies = append(copies, copyOf{c.path, of, ok})
 	}
-	return copies, nil
+	return copies, others, nil
+}
+
+// versionOf returns the path of the candidate that a skill with the same name is another version of, or "":
+// the two have one description, or most lines of the smaller one.
+func (f *fetched) versionOf(ctx context.Context, taken []candidate, c *contents) (string, error) {
+	var all []surveyed
+	for _, t := range taken {
+		if t.skill.Frontmatter.Description == c.skill.Frontmatter.Description {
+			return t.path, nil
+		}
+		files, err := f.linked(ctx, t.skill)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, surveyed{t, files})
+	}
+	l := newLikeness(all)
+	for _, t := range all {
+		if err := l.addSkill(ctx, t.files); err != nil {
+			return "", err
+		}
+	}
+	found, err := l.search(c.files(), l.reader(ctx, c))
+	if err != nil && !errors.Is(err, errTooMuch) {
+		return "", err
+	}
+	for n, t := range all {
+		if err != nil || l.ofSmaller(found, n) >= leastAlike {
+			return t.path, nil
+		}
+	}
+	return "", nil
 }
 
 // separated returns the candidates to install among those with one name, and the others, which are copies of

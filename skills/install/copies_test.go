@@ -1,6 +1,7 @@
 package install
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,6 +43,83 @@ func TestCopies(t *testing.T) {
 		if !strings.Contains(notes, want) {
 			t.Errorf("notes lack %q:\n%s", want, notes)
 		}
+	}
+}
+
+// A skill outside of the plugins that has only the name of one in a plugin is another skill, and keeps its name.
+func TestOtherThanInPlugins(t *testing.T) {
+	text := func(about, body string) string {
+		return "---\nname: deploy\ndescription: " + about + "\n---\n" + body
+	}
+	const helm = "Run helm upgrade, then wait for the pods of the release.\n"
+	for name, test := range map[string]struct {
+		text string
+		want []string
+	}{
+		"another skill":   {text("Publishes a site.", "Run netlify deploy, and open the page.\n"), []string{"deploy", "p/deploy", "q/deploy"}},
+		"one description": {text("Deploys to Kubernetes.", "See the manual.\n"), []string{"p/deploy", "q/deploy"}},
+		"most lines":      {text("Deploys charts.", helm+"See the manual.\n"), []string{"p/deploy", "q/deploy"}},
+	} {
+		dir := write(t, t.TempDir(), map[string]string{
+			".claude-plugin/marketplace.json": `{"name":"m","plugins":[{"name":"p","source":"./p"},{"name":"q","source":"./q"}]}`,
+			"p/skills/deploy/SKILL.md":        text("Deploys to Kubernetes.", helm+strings.Repeat("Ask first.\n", 30)),
+			"q/skills/deploy/SKILL.md":        text("Flashes a device.", "Run esptool, and keep the cable in.\n"),
+			"skills/deploy/SKILL.md":          test.text,
+			"preview/deploy/SKILL.md":         text("Something new.", "Come.\n"),
+			".codex/skills/deploy/SKILL.md":   text("Something old.", "Gone.\n")})
+		m := newMachine(t)
+		m.install(Request{Source: dir, All: true})
+		if got := names(m.open().Lock()); !slices.Equal(got, test.want) {
+			t.Errorf("%s: installs %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// A marketplace without skills of its own is no source without skills: its plugins are named.
+func TestOnlyRemotePlugins(t *testing.T) {
+	dir := write(t, t.TempDir(), map[string]string{".claude-plugin/marketplace.json": `{"name":"m","plugins":[
+		{"name":"one","source":{"source":"github","repo":"o/one"}},
+		{"name":"two","source":{"source":"url","url":"https://h.example/two.git"}}]}`})
+	i := newMachine(t).open()
+	for _, req := range []Request{{}, {All: true}, {Skills: []string{"x"}}, {Skills: []string{"two"}}} {
+		req.Source = dir
+		_, err := i.Add(t.Context(), req)
+		refused, ok := errors.AsType[*SourceError](err)
+		want, hint := "it lists plugins of other sources", "give --plugin NAME; it has one, two"
+		if slices.Contains(req.Skills, "two") {
+			want, hint = "that is a plugin", "give --plugin two"
+		}
+		if !ok || !strings.HasSuffix(refused.Reason, want) || refused.Hint != hint {
+			t.Errorf("%+v: %v, %+v", req, err, refused)
+		}
+	}
+}
+
+// A source that a marketplace elsewhere lists as a plugin is that plugin, also without a manifest of its own.
+func TestPluginWithoutManifest(t *testing.T) {
+	dir := write(t, t.TempDir(), map[string]string{"docs/a.md": "A.\n", "README.md": "x",
+		"skills/solo/SKILL.md": skillText("solo") + "Read ${CLAUDE_PLUGIN_ROOT}/docs/a.md.\n"})
+	i := newMachine(t).open()
+	facts := &PluginFacts{Name: "far", Version: "1.0"}
+	if err := apply(t.Context(), i, Request{Source: dir, All: true, of: facts}); err != nil {
+		t.Fatal(err)
+	}
+	e := i.Lock().Find("far/solo")
+	if e == nil || e.Plugin.String() != "far 1.0" || len(e.Taken) != 1 {
+		t.Fatalf("installed %q, %+v", names(i.Lock()), e)
+	}
+	updateAll(t, i)
+	if same := i.Lock().Find("far/solo"); same.Tree != e.Tree || !same.Plugin.equal(facts) {
+		t.Errorf("after an update without a change: %+v", same)
+	}
+	second := newMachine(t).open()
+	if _, err := synced(t.Context(), second, Sync{Lock: i.Lock()}); err != nil {
+		t.Error(err)
+	}
+	write(t, dir, map[string]string{"docs/a.md": "B.\n"})
+	updateAll(t, i)
+	if now := i.Lock().Find("far/solo"); now.Tree == e.Tree || !now.Plugin.equal(facts) || len(now.Taken) != 1 {
+		t.Errorf("after an update: %+v", now)
 	}
 }
 

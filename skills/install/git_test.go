@@ -220,6 +220,22 @@ func TestUserConfiguration(t *testing.T) {
 	}
 }
 
+// TestBarePath: the path of a repository without a work tree has no skills, and its URL has.
+func TestBarePath(t *testing.T) {
+	r := newRepo(t)
+	r.commit(map[string]string{"a/SKILL.md": skillText("a")})
+	bare := filepath.Join(t.TempDir(), "x.git")
+	r.run("clone", "--quiet", "--bare", ".", bare)
+	m := newMachine(t).withGit(r)
+	_, err := m.open().Add(t.Context(), Request{Source: bare})
+	refused, ok := errors.AsType[*SourceError](err)
+	if !ok || !strings.HasSuffix(refused.Reason, "is a git repository") {
+		t.Fatalf("error = %v", err)
+	}
+	m = newMachine(t).withGit(r)
+	m.install(Request{Source: strings.TrimPrefix(refused.Hint, "give ")})
+}
+
 func TestResolve(t *testing.T) {
 	for source, want := range map[string]string{
 		"https://example.com/a/b":                          "",

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
@@ -52,8 +53,36 @@ func (gitKind) hint(e *FetchError) string {
 	if port := scpPort().FindStringSubmatch(e.Source); port != nil {
 		return "a port is written as ssh://" + port[1] + ":" + port[2] + "/" + port[3]
 	}
+	if errors.Is(e, errHidden) {
+		return "check the address; a private repository needs --credentials, or --token-env HOST=VARIABLE"
+	}
+	for _, known := range gitFaults {
+		if known.text().MatchString(e.Error()) {
+			return known.hint
+		}
+	}
 	return "check that the address and the ref are right, and that git can fetch them without asking"
 }
+
+// gitFaults are the hints for what git prints about faults other than a wrong address or ref.
+var gitFaults = []struct {
+	text func() *regexp.Regexp
+	hint string
+}{
+	{pattern.New(`Authentication failed`), "check the token, and that it may read the repository"},
+	{pattern.New(`(?i)certificate|ssl_error|gnutls|tls handshake|SSL routines|SSL connect`),
+		"the server is not trusted, or a proxy is in between: name the file of its authority in " +
+			"GIT_SSL_CAINFO"},
+	{pattern.New(`Could not resolve (host|proxy)|Failed to connect|Connection (refused|timed out)`),
+		"check the network, the host and the proxy (HTTPS_PROXY)"},
+	{pattern.New(`(?i)corrupt|unable to read [0-9a-f]{40}|bad (object|tree)|missing (blob|tree|commit)|` +
+		`invalid index-pack|did not send all necessary objects|loose object`),
+		"the repository is damaged there, so tell its owner (git fsck shows what is), or give another " +
+			"copy of it"},
+}
+
+// hidden matches what git prints if a server asks for a login: many do for a repository that does not exist.
+var hidden = pattern.New(`could not read (Username|Password)|terminal prompts disabled`)
 
 // gitError returns the error of a fetch. What git advises for a repository of another user is a setting that
 // is not read here: it would let the repository name programs to run.
@@ -68,8 +97,14 @@ func gitError(source string, err error) error {
 		return refuse("give the address that it leads to, or --insecure-transport if you trust the network",
 			"%s redirects to another address, which git does not follow over http", source)
 	}
+	if hidden().MatchString(err.Error()) {
+		err = errHidden
+	}
 	return &FetchError{source, err, KindGit}
 }
+
+// errHidden is the error for a repository whose server asks for a login.
+var errHidden = errors.New("the repository does not exist, or it is private and needs a login")
 
 // redirected matches what git prints about a redirect that it does not follow.
 var redirected = pattern.New(`returned error: 30[1278]`)

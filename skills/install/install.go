@@ -35,9 +35,9 @@
 //
 // # Quarantine
 //
-// [policy.Arrival] assesses each new content. A content that a user must look at is stored and recorded in
-// the lock file, but not served until its tree is accepted. An update that waits for this does not replace
-// the served version.
+// [policy.Arrival] assesses each new content, compared with the last version that was served without a
+// finding, or accepted. A content that a user must look at is stored and recorded in the lock file, but not
+// served until its tree is accepted. An update that waits for this does not replace the served version.
 //
 // # Layout
 //

@@ -54,6 +54,9 @@ func (p *Plan) locate(ctx context.Context, req Request) (Request, error) {
 	if req.Ref == "" {
 		req.Ref = a.ref
 	}
+	if len(a.skills) == 1 && req.Ref == "" {
+		req.orRef = a.skills[0]
+	}
 	if a.dir != "" {
 		req.Subdir = path.Join(a.dir, req.Subdir)
 	}
@@ -96,12 +99,19 @@ func (p *Plan) separate(ctx context.Context, a *address, req *Request) error {
 	if err != nil {
 		return err
 	}
-	ref, dir := a.refAndDir(refs)
+	ref, inside := a.refAndPath(refs)
+	if a.tag && !slices.Contains(refs, ref) {
+		return refuse("copy the address again: tags are renamed and deleted", "%s has no tag %q",
+			req.Source, clip(ref))
+	}
 	if !slices.Contains(refs, ref) && !commitID().MatchString(ref) {
 		return refuse("copy the address again: branches are renamed and deleted; "+
 			"a commit needs all of its digits", "%s has no branch and no tag %q", req.Source, clip(ref))
 	}
-	req.Ref, req.Subdir = ref, dir
+	req.Ref, req.Subdir, req.shown = ref, inside, inside
+	if a.file && inside != "" {
+		req.Subdir = strings.TrimPrefix(path.Dir("/"+inside), "/")
+	}
 	return nil
 }
 

@@ -112,6 +112,18 @@ func (e *Entry) setPrevious(v *Version, from Origin) {
 	e.Previous = &previous
 }
 
+// keepingCleared returns an entry with the earlier version of another one if the current version of that one
+// waits and the earlier one was cleared: a version that waits is none to return to, and the next one is
+// compared with a cleared one.
+func (e *Entry) keepingCleared(was *Entry) *Entry {
+	if !was.Quarantined() || was.cleared() == nil || was.cleared().Tree == e.Tree {
+		return e
+	}
+	changed := *e
+	changed.setPrevious(was.Previous, was.previousOrigin())
+	return &changed
+}
+
 // keepingEarlier returns an entry of a foreign lock file with the earlier version of this machine: the
 // version that is replaced here, or if the tree stays the same, its earlier version.
 func (e *Entry) keepingEarlier(here *Entry) *Entry {
@@ -119,6 +131,7 @@ func (e *Entry) keepingEarlier(here *Entry) *Entry {
 	changed.Previous = nil
 	if here.Tree != e.Tree {
 		changed.setPrevious(here.version(), here.Origin)
+		return changed.keepingCleared(here)
 	} else if here.Previous != nil {
 		changed.setPrevious(here.Previous, here.previousOrigin())
 	}

@@ -29,6 +29,8 @@ type MovedError struct {
 	Ref   string   // the branch that is gone; To is then the default branch
 	Maybe string   // the skill that one of Tied may be now; To is then empty
 	Tied  []string // this skill, and the other lost ones that are as much like the one at Maybe
+	// Either are the skills that this one may be now, if nothing shows which one is; To is then empty.
+	Either []string
 }
 
 const byFollow = "`skillsd update --follow` takes it from there"
@@ -36,8 +38,8 @@ const byFollow = "`skillsd update --follow` takes it from there"
 func (e *MovedError) Error() string {
 	switch {
 	case e.Ref != "":
-		return fmt.Sprintf("the branch %s is gone; the default branch is %s: %s", clip(e.Ref), clip(e.To),
-			byFollow)
+		return fmt.Sprintf("the branch or tag %s is gone; the default branch is %s: %s", clip(e.Ref),
+			clip(e.To), byFollow)
 	case e.Alike:
 		return fmt.Sprintf("the source no longer has it at %q; it may be %q now, which is nearly the same: ",
 			clip(e.Path), clip(e.To)) + byFollow + "; `skillsd remove` removes it here"
@@ -48,6 +50,12 @@ func (e *MovedError) Error() string {
 	case e.Maybe != "":
 		return fmt.Sprintf("the source no longer has it at %q; one of %s may be %q now: install that if you "+
 			"want it, and `skillsd remove` this one", clip(e.Path), listed(e.Tied, ""), clip(e.Maybe))
+	case len(e.Either) == 1:
+		return fmt.Sprintf("the source no longer has it at %q; it may be %q now: install that if you want "+
+			"it, and `skillsd remove` this one", clip(e.Path), clip(e.Either[0]))
+	case len(e.Either) > 0:
+		return fmt.Sprintf("the source no longer has it at %q; it may be %s now: install the one that you "+
+			"want, and `skillsd remove` this one", clip(e.Path), oneOf(e.Either))
 	case len(e.Parts) > 0:
 		return fmt.Sprintf("it was split into %d skills: %s: install those that you want, "+
 			"and `skillsd remove` this one", len(e.Parts), listed(e.Parts, ""))
@@ -57,7 +65,22 @@ func (e *MovedError) Error() string {
 }
 
 // gone reports whether the source no longer has the skill in any form.
-func (e *MovedError) gone() bool { return e.To == "" && len(e.Parts) == 0 && e.Maybe == "" }
+func (e *MovedError) gone() bool {
+	return e.To == "" && len(e.Parts) == 0 && e.Maybe == "" && len(e.Either) == 0
+}
+
+// oneOf lists some paths, of which one counts.
+func oneOf(paths []string) string {
+	const most = 4
+	var quoted []string
+	for _, at := range paths[:min(len(paths), most)] {
+		quoted = append(quoted, fmt.Sprintf("%q", clip(at)))
+	}
+	if more := len(paths) - most; more > 0 {
+		quoted = append(quoted, fmt.Sprintf("one of %d more", more))
+	}
+	return strings.Join(quoted, " or ")
+}
 
 // vanished is an installed skill that its source no longer has at its path.
 type vanished struct {
@@ -65,7 +88,8 @@ type vanished struct {
 	to    Origin   // of the entry, with the default branch if its own is gone
 	from  *fetched // all of the source
 	found *MovedError
-	err   error // why it cannot be looked for
+	maybe []string // paths that it may have now, by name
+	err   error    // why it cannot be looked for
 }
 
 // place is a path of a source.
@@ -364,6 +388,11 @@ func (s *search) named(ctx context.Context, lost []*vanished) error {
 			}
 			found[k] = to
 		}
+		if to == "" {
+			for _, n := range from.byName[k.name] {
+				v.maybe = append(v.maybe, from.skills[n].path)
+			}
+		}
 		if to != "" {
 			byPlace[v.at(to)] = append(byPlace[v.at(to)], claim{v: v, to: to})
 		}
@@ -382,8 +411,9 @@ func (s *search) named(ctx context.Context, lost []*vanished) error {
 // share sets the shares of claims to one place.
 func (s *search) share(ctx context.Context, claims []claim) {
 	from := s.survey(ctx, claims[0].v)
-	one := newLikeness()
-	failed := one.addSkill(ctx, from.skills[from.byPath[claims[0].to]].files)
+	skill := from.skills[from.byPath[claims[0].to]]
+	one := newLikeness([]surveyed{skill})
+	failed := one.addSkill(ctx, skill.files)
 	for n, c := range claims {
 		near, err := s.nearest(ctx, c.v, one)
 		claims[n].share, c.v.err = near.best, cmp.Or(failed, err)
@@ -397,6 +427,10 @@ func (s *search) parts(ctx context.Context, lost []*vanished) error {
 		n, _ := slices.BinarySearch(sorted, below)
 		for ; n < len(sorted) && strings.HasPrefix(sorted[n], below); n++ {
 			v.found.Parts = append(v.found.Parts, sorted[n])
+		}
+		// A skill that is alone below the former place is no part of it.
+		if len(v.found.Parts) == 1 {
+			v.maybe, v.found.Parts = append(v.maybe, v.found.Parts...), nil
 		}
 	}
 	return nil
@@ -413,13 +447,14 @@ const (
 // rename a skill change its directory and the name in its SKILL.md together.
 func (s *search) similar(ctx context.Context, lost []*vanished) error {
 	var claims []claim
+	alike := map[*vanished][]int{}
 	for _, v := range lost {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		from := s.survey(ctx, v)
 		if from.likes == nil {
-			from.likes = newLikeness()
+			from.likes = newLikeness(from.skills)
 			for n, c := range from.skills {
 				if s.isTaken(v, c.path) {
 					continue
@@ -436,11 +471,37 @@ func (s *search) similar(ctx context.Context, lost []*vanished) error {
 		if v.err == nil && near.best >= leastAlike && near.best-near.next >= clearly {
 			claims = append(claims, claim{v, from.skills[from.compare[near.at]].path, near.best})
 		}
+		if v.err == nil && near.best >= leastPart {
+			alike[v] = from.likes.candidates(near)
+		}
 	}
 	for _, c := range s.grant(claims, true) {
 		c.v.found.Alike = true
 	}
+	for _, v := range lost {
+		if v.err == nil && v.found.gone() {
+			s.either(v, s.survey(ctx, v), alike[v])
+		}
+	}
 	return nil
+}
+
+// either notes which skills a vanished one may be, if nothing shows which one is: those that are like it, by
+// number in the likeness of the source, or else those that have its name or are below its place.
+func (s *search) either(v *vanished, from *survey, alike []int) {
+	for _, n := range alike {
+		if to := from.skills[from.compare[n]].path; !s.isTaken(v, to) {
+			v.found.Either = append(v.found.Either, to)
+		}
+	}
+	if len(v.found.Either) > 0 {
+		return
+	}
+	for _, to := range v.maybe {
+		if !s.isTaken(v, to) {
+			v.found.Either = append(v.found.Either, to)
+		}
+	}
 }
 
 // nearest compares the stored files of a vanished skill with others.
@@ -450,7 +511,7 @@ func (s *search) nearest(ctx context.Context, v *vanished, others *likeness) (ne
 		// Without the stored files only this advice is missing.
 		return near{}, ctx.Err()
 	}
-	found, err := others.nearest(was)
+	found, err := others.nearest(was, v.entry.Taken)
 	if errors.Is(err, errTooMuch) {
 		err = refuse("look for it there, or `skillsd remove` it",
 			"the source no longer has it at %q, and has too much to find it under another name",

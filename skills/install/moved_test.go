@@ -185,14 +185,16 @@ func TestRenamedOnBranch(t *testing.T) {
 // The template of many skills is compared once for a pair of them, not each of its lines.
 func TestLikenessOfTemplate(t *testing.T) {
 	const number = 200
-	l := newLikeness()
+	l := newLikeness(nil)
 	for n := range number {
 		text := fmt.Sprintf("name: s%d\nDoes %d.\n", n, n)
 		for line := range 60 {
 			text += fmt.Sprintf("Step %d.\n", line)
 		}
-		l.add([]store.File{{Path: "SKILL.md", Size: int64(len(text)), Digest: digest.FromString(text)}},
-			[]byte(text))
+		if err := l.add([]store.File{{Path: "SKILL.md", Size: int64(len(text)), Digest: digest.FromString(text)}},
+			func(store.File) ([]byte, error) { return []byte(text), nil }); err != nil {
+			t.Fatal(err)
+		}
 	}
 	l.classify()
 	steps := 0
@@ -206,14 +208,17 @@ func TestLikenessOfTemplate(t *testing.T) {
 
 // The steps of all comparisons of a source have one limit.
 func TestLikenessSteps(t *testing.T) {
-	file := store.File{Path: "data/table", Size: 1, Digest: digest.FromString("x")}
+	file := store.File{Path: "data/table", Size: maxLined + 1, Digest: digest.FromString("x")}
 	stored := &store.Tree{Files: []store.File{file}}
-	l := newLikeness()
-	l.add([]store.File{file}, nil)
-	l.add([]store.File{file}, nil)
+	l := newLikeness(nil)
+	for range 2 {
+		if err := l.add([]store.File{file}, func(store.File) ([]byte, error) { return nil, errWhole }); err != nil {
+			t.Fatal(err)
+		}
+	}
 	l.steps = maxSteps - 4 // a search has one step for each of the two skills
 	for n := range 3 {
-		got, err := l.nearest(stored)
+		got, err := l.nearest(stored, nil)
 		if n < 2 && (err != nil || got.best != 1 || got.next != 1) || n == 2 && err != errTooMuch {
 			t.Errorf("search %d: %+v, %v", n, got, err)
 		}
@@ -222,10 +227,105 @@ func TestLikenessSteps(t *testing.T) {
 
 // A source with too much is not compared, and its skills are not taken for removed ones.
 func TestLikenessLimit(t *testing.T) {
-	l := newLikeness()
+	l := newLikeness(nil)
 	l.total = maxParts
-	l.add(nil, []byte("a\n"))
-	if _, err := l.nearest(&store.Tree{}); err != errTooMuch {
+	err := l.add([]store.File{{Path: "SKILL.md"}}, func(store.File) ([]byte, error) { return []byte("a\n"), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.nearest(&store.Tree{}, nil); err != errTooMuch {
 		t.Errorf("error = %v", err)
+	}
+}
+
+// rules are lines of a skill.
+func rules(about string, changed ...int) (text string) {
+	for n := range 40 {
+		if slices.Contains(changed, n) {
+			text += "Now "
+		}
+		text += fmt.Sprintf("Rule %d is about %s.\n", n, about)
+	}
+	return text
+}
+
+// A skill that may be one of several now, or a part or the whole of another one, is not pruned: what it may be
+// is named. A skill that has all lines of its files elsewhere is found there.
+func TestEitherIsNotPruned(t *testing.T) {
+	head := func(name string) string { return "---\nname: " + name + "\ndescription: Does it.\n---\n" }
+	const either = `; it may be %s now: install `
+	cases := `{"skill": "%s", "cases": [` + strings.Repeat("\n  {\"ask\": \"the first\"},", 60) + "\n]}\n"
+	for name, test := range map[string]struct{ before, after, want map[string]string }{
+		"one name": {
+			map[string]string{"a": head("a") + rules("x")},
+			map[string]string{"p/a": head("a") + rules("x", 1), "q/a": head("a") + rules("x", 2)},
+			map[string]string{"a": `"src/p/a" or "src/q/a"`}},
+		"one name, and another text": {
+			map[string]string{"a": head("a") + rules("x")},
+			map[string]string{"p/a": head("a") + rules("y"), "q/a": head("a") + rules("z")},
+			map[string]string{"a": `"src/p/a" or "src/q/a"`}},
+		"versions": {
+			map[string]string{"a": head("a") + rules("x")},
+			map[string]string{"a1": head("a1") + rules("x", 1), "a2": head("a2") + rules("x", 1, 2)},
+			map[string]string{"a": `"src/a1" or "src/a2"`}},
+		"split": {
+			map[string]string{"a": head("a") + rules("x") + rules("y")},
+			map[string]string{"b": head("b") + rules("x"), "c": head("c") + rules("y")},
+			map[string]string{"a": `"src/b" or "src/c"`}},
+		"merged": {
+			map[string]string{"a": head("a") + rules("x"), "b": head("b") + rules("y")},
+			map[string]string{"c": head("c") + rules("x") + rules("y")},
+			map[string]string{"a": `"src/c"`, "b": `"src/c"`}},
+		"one level down": {
+			map[string]string{"a": head("a") + rules("x")},
+			map[string]string{"a/b": head("b") + rules("y")},
+			map[string]string{"a": `"src/a/b"`}},
+		"one level down, and nearly the same": {
+			map[string]string{"a": head("a") + rules("x")},
+			map[string]string{"a/b": head("b") + rules("x", 1)},
+			map[string]string{"a": "which is nearly the same"}},
+		"gone": {
+			map[string]string{"a": head("a") + rules("x")}, map[string]string{"b": head("b") + rules("y")},
+			map[string]string{"a": ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			files := func(all map[string]string) map[string]string {
+				made := map[string]string{"other/SKILL.md": skillText("other")}
+				for at, text := range all {
+					made["src/"+at+"/SKILL.md"] = text
+					made["src/"+at+"/evals/evals.json"] = fmt.Sprintf(cases, at)
+					if test.want["a"] != "which is nearly the same" {
+						delete(made, "src/"+at+"/evals/evals.json")
+					}
+				}
+				return made
+			}
+			dir := write(t, t.TempDir(), files(test.before))
+			m := newMachine(t)
+			m.install(Request{Source: dir, All: true})
+			if err := os.RemoveAll(filepath.Join(dir, "src")); err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir, files(test.after))
+			i := m.open()
+			plan, err := i.UpdateMoved(t.Context(), nil, Moves{Prune: true}, Access{})
+			if err = carryOut(t.Context(), plan, err); err != nil {
+				t.Fatal(err)
+			}
+			for at, want := range test.want {
+				var reasons []string
+				for _, r := range plan.Refused {
+					if r.Name == at {
+						reasons = append(reasons, r.Reason)
+					}
+				}
+				if isKept := i.Lock().Find(at) != nil; isKept != (want != "") ||
+					isKept != (len(reasons) == 1) || isKept && (!strings.Contains(reasons[0], want) ||
+					strings.HasPrefix(want, `"`) && !strings.Contains(reasons[0], fmt.Sprintf(either, want))) {
+					t.Errorf("%s: kept %v, %q, want %q", at, isKept, reasons, want)
+				}
+			}
+		})
 	}
 }

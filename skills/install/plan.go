@@ -43,6 +43,9 @@ type Plan struct {
 	// Lacking is the number of required skills that the source does not contain.
 	Lacking int
 
+	// base has the last cleared versions of the skills whose versions before wait.
+	base *skills.Snapshot
+
 	i *Installer
 	// prepare stages the skills if computing the plan did not; may be nil.
 	prepare func(ctx context.Context) error
@@ -90,6 +93,13 @@ func (c *Change) NewContent() bool {
 	return c.After != nil && (c.Before == nil || c.Before.Tree != c.After.Tree)
 }
 
+// Moves reports whether the new version comes from another path or branch of the source than the installed
+// one, so that only an update that follows the skill finds it.
+func (c *Change) Moves() bool {
+	return c.Before != nil && c.After != nil && c.Before.Origin.Source == c.After.Origin.Source &&
+		(c.Before.Origin.Path != c.After.Origin.Path || c.Before.Origin.Ref != c.After.Origin.Ref)
+}
+
 // Refusal is a skill that a plan does not install or change.
 type Refusal struct {
 	Name   string `json:"-"`    // of the installed skill, if any
@@ -118,7 +128,7 @@ func compareRefusals(a, b Refusal) int { return strings.Compare(a.Path, b.Path) 
 // newPlan returns a plan that compute fills.
 func (i *Installer) newPlan(compute func(p *Plan) error) (*Plan, error) {
 	p := &Plan{i: i, dir: workDir + "/" + stagePrefix + rand.Text(), batch: i.cfg.Trees.Batch(i.root)}
-	for _, dir := range []string{"place", "old", "before", "earlier"} {
+	for _, dir := range []string{"place", "old", "before", "base", "earlier"} {
 		if err := i.root.MkdirAll(p.dir+"/"+dir, 0o700); err != nil {
 			return nil, errors.Join(err, p.Close())
 		}

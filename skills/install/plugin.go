@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,22 +109,22 @@ func (f *fetched) without(name string) string {
 	return "no SKILL.md was found"
 }
 
-// remote returns the address of the plugin with a name, if it is in another source.
-func (f *fetched) remote(name string) (plugin.Remote, bool) {
+// remote returns the plugin with a name, if it is in another source, or nil.
+func (f *fetched) remote(name string) *plugin.Plugin {
 	if name == "" {
-		return plugin.Remote{}, false
+		return nil
 	}
-	p := f.plugins.Find(name)
-	if p == nil || p.Remote == (plugin.Remote{}) {
-		return plugin.Remote{}, false
+	if p := f.plugins.Find(name); p != nil && p.Remote != (plugin.Remote{}) {
+		return p
 	}
-	return p.Remote, true
+	return nil
 }
 
 // addRemote is addAll for the plugin of a marketplace that is in another source. The user named the
 // marketplace and the plugin, and is shown the address before anything is fetched from it.
-func (p *Plan) addRemote(ctx context.Context, req Request, at plugin.Remote) error {
-	to := req
+func (p *Plan) addRemote(ctx context.Context, req Request, of *plugin.Plugin) error {
+	to, at := req, of.Remote
+	to.of = factsOf(of)
 	to.Source, to.Ref, to.Subdir, to.Plugin, to.All = at.Source, at.Ref, at.Dir, "", true
 	// A marketplace must not choose a path of this machine, nor a host that only the keys of the user open.
 	if !strings.HasPrefix(to.Source, "https://") {
@@ -186,13 +187,23 @@ func (f *fetched) pluginRows(all []candidate) (rows []PluginRow) {
 	return rows
 }
 
-// inPlugin returns a candidate as a skill of the plugin that it was installed from, if that still has it.
+// inPlugin returns a candidate as a skill of the plugin that it was installed from, if that still has it. A
+// source without manifests is the plugin that the marketplace of another source describes.
 func (f *fetched) inPlugin(c candidate, known *PluginFacts) candidate {
 	if known == nil {
 		return c
 	}
-	if of := f.plugins.Find(known.Name); of != nil && c.isOf(of) {
+	if len(f.plugins.Plugins) == 0 {
+		c.plugin = f.described(known)
+	} else if of := f.plugins.Find(known.Name); of != nil && c.isOf(of) {
 		c.plugin = of
 	}
 	return c
+}
+
+// described returns a source without manifests as the plugin with some facts.
+func (f *fetched) described(facts *PluginFacts) *plugin.Plugin {
+	dir := cmp.Or(f.origin.Subdir, ".")
+	return &plugin.Plugin{Name: facts.Name, Version: facts.Version, License: facts.License, Dir: dir,
+		Skills: []string{dir}, Kind: "plugin"}
 }

@@ -3,6 +3,7 @@ package install
 import (
 	"bytes"
 	"encoding/pem"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -174,5 +175,30 @@ func TestGitAuthorities(t *testing.T) {
 				t.Errorf("error = %v", err)
 			}
 		})
+	}
+}
+
+// TestGitHints: what git prints leads to the cause, and to what can be done about it.
+func TestGitHints(t *testing.T) {
+	const check = "check that the address and the ref are right"
+	for text, want := range map[string][2]string{
+		"could not read Username for 'https://github.com': terminal prompts disabled": {
+			"does not exist, or it is private", "--credentials"},
+		"Authentication failed for 'https://h/x'":                                           {"failed", "check the token"},
+		"unable to access 'https://h/x': server certificate verification failed. CAfile: x": {"certificate", "GIT_SSL_CAINFO"},
+		"unable to access 'https://h/x': SSL certificate problem: self-signed certificate":  {"certificate", "GIT_SSL_CAINFO"},
+		"unable to access 'https://h/x': gnutls_handshake() failed: Error in the pull function.": {
+			"handshake", "GIT_SSL_CAINFO"},
+		"unable to access 'https://h/x': Could not resolve host: h":          {"host: h", "check the network"},
+		"aborting due to possible repository corruption on the remote side.": {"corruption", "the repository is damaged"},
+		"unable to read 8190d3068de996428b5c1161b9ab47b373bb65ff":            {"read", "the repository is damaged"},
+		"couldn't find remote ref nope":                                      {"ref nope", check},
+		"repository 'https://h' not found":                                   {"not found", check},
+	} {
+		err := gitError("https://h/x", errors.New("git fetch: "+text))
+		failed, ok := errors.AsType[*FetchError](err)
+		if !ok || !strings.Contains(err.Error(), want[0]) || !strings.Contains(failed.Hint(), want[1]) {
+			t.Errorf("%s: %v, %+v", text, err, failed)
+		}
 	}
 }

@@ -115,23 +115,59 @@ func (p *Plan) Waiting() (waiting []*Change) {
 // Accept accepts the content of a change of the plan.
 func (p *Plan) Accept(c *Change) { c.After.Accepted = c.After.Tree }
 
-// keepsServed reports whether Apply skips a change, because its content is not accepted and another version
+// KeepsServed reports whether Apply skips a change, because its content is not accepted and another version
 // is served.
-func (c *Change) keepsServed() bool {
+func (c *Change) KeepsServed() bool {
 	return c.NewContent() && c.After.Quarantined() && c.Before != nil && c.Before.Served()
 }
 
 // hold moves the changes that Apply skips to Held.
 func (p *Plan) hold() {
 	p.Changes = slices.DeleteFunc(p.Changes, func(c Change) bool {
-		if c.keepsServed() {
+		if c.KeepsServed() {
 			p.Held = append(p.Held, c)
 		}
-		return c.keepsServed()
+		return c.KeepsServed()
 	})
 }
 
-// assess assesses the new contents of the plan, which are in New, compared with Old.
+// cleared returns the last version of a skill that was served without a finding, or accepted: the current one
+// or the earlier one. It returns nil if there is none. The entry may be nil.
+func (e *Entry) cleared() *Version {
+	switch {
+	case e == nil:
+		return nil
+	case !e.Quarantined():
+		return e.version()
+	case e.Previous != nil && e.Previous.clears(e.Previous.Tree):
+		return e.Previous
+	}
+	return nil
+}
+
+// before returns the last version of an installed skill that was cleared before a tree, or nil. The entry may
+// be nil.
+func (e *Entry) before(tree digest.Digest) *Version {
+	if e == nil || e.Tree != tree {
+		return e.cleared()
+	}
+	if e.Previous == nil || !e.Previous.clears(e.Previous.Tree) {
+		return nil
+	}
+	return e.Previous
+}
+
+// judged returns the scan in which the version is that the new content of a change is compared with.
+func (p *Plan) judged(c *Change) *skills.Snapshot {
+	// Findings of a version that waits were accepted by no user, so they count again in the next one.
+	if c.Before != nil && c.Before.Quarantined() {
+		return p.base
+	}
+	return p.Old
+}
+
+// assess assesses the new contents of the plan, which are in New, compared with the last versions that were
+// cleared.
 //
 // Errors: errors of ctx; system errors.
 func (p *Plan) assess(ctx context.Context) error {
@@ -140,7 +176,7 @@ func (p *Plan) assess(ctx context.Context) error {
 	for n := range p.Changes {
 		if c := &p.Changes[n]; c.NewContent() {
 			group.Go(func() error {
-				found, err := assessment(ctx, c.Name, p.Old, p.New)
+				found, err := assessment(ctx, c.Name, p.judged(c), p.New)
 				found.Accepted = c.After.Accepted
 				c.After.Assessment = found
 				return errors.Join(err, p.same(ctx, c))
@@ -295,19 +331,12 @@ func (p *Plan) AssessAll(ctx context.Context, s Sync) (rows []Change, err error)
 			e = e.foreign(p.i.lock.like(e.Name), s.TrustAccepted)
 			entries[n] = e
 		}
-		trees := map[string]digest.Digest{"place": e.Tree}
-		if e.Previous != nil {
-			trees["before"] = e.Previous.Tree
+		// The comparison with the lock file reports trees that the store lost.
+		err := p.copyStored(ctx, "place", e.Name, e.Tree)
+		if base := p.i.lock.like(e.Name).before(e.Tree); err == nil && base != nil {
+			err = p.copyStored(ctx, "before", e.Name, base.Tree)
 		}
-		for dir, sum := range trees {
-			// The comparison with the lock file reports trees that the store lost.
-			tree, lost := p.i.cfg.Trees.Tree(ctx, sum)
-			if lost == nil {
-				at, failed := p.room(dir, e.Name)
-				err = errors.Join(err, failed, tree.Copy(ctx, p.i.root, at))
-			}
-		}
-		if err = errors.Join(err, ctx.Err()); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -110,6 +110,27 @@ func (i *Installer) compare(ctx context.Context, c *Change) error {
 	return err
 }
 
+// Done returns what a Sync that was applied has done about a change.
+func (c *Change) Done() string {
+	switch here, e := c.Before, c.After; {
+	case here == nil:
+		return "installed"
+	case e == nil:
+		return "removed"
+	case c.Earlier && c.Lost != "":
+		return c.What
+	case here.Name != e.Name:
+		return "renamed from " + here.Name
+	case here.Tree != e.Tree:
+		return "changed to the version of the lock file"
+	case here.Tier != e.Tier || here.Enabled != e.Enabled || here.Served() != e.Served():
+		return "changed to the tier and the state of the lock file"
+	case here.Origin != e.Origin:
+		return "changed to the source and the commit of the lock file"
+	}
+	return "restored: " + c.What
+}
+
 // obtainAll stages the trees of a Sync.
 func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 	at := p.newSources(s.Access)
@@ -274,8 +295,13 @@ func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Ori
 	}
 	// An entry of an earlier version may be without the files of the plugin; and several plugins may list the
 	// skill.
-	for _, of := range from.plugins.Plugins {
-		if files.tree == want || !there.isOf(of) {
+	all := from.plugins.Plugins
+	if len(all) == 0 {
+		// The files do not depend on the name.
+		all = append(all, from.described(&PluginFacts{}))
+	}
+	for _, of := range all {
+		if files.tree == want || len(from.plugins.Plugins) > 0 && !there.isOf(of) {
 			continue
 		}
 		files, err = from.contents(ctx, there.skill, of, by != "")

@@ -25,6 +25,7 @@ type HeldUpdate struct {
 	Tree    digest.Digest  `json:"tree"`
 	Verdict policy.Verdict `json:"verdict"`
 	Why     string         `json:"why"`
+	Follow  bool           `json:"follow,omitempty"` // it comes from another place of the source
 }
 
 // Text returns what waits, and why.
@@ -34,7 +35,16 @@ func (h *HeldUpdate) Text() string {
 
 // Hint returns the command that shows and serves the update of a skill.
 func (h *HeldUpdate) Hint(name string) string {
-	return "look at it: skillsd update " + report.ShellLine(name)
+	return "look at it: " + update(name, h.Follow)
+}
+
+// update returns the command that updates a skill.
+func update(name string, follow bool) string {
+	args := []string{"skillsd", "update", name}
+	if follow {
+		args = append(args, "--follow")
+	}
+	return report.ShellLine(args...)
 }
 
 // ReadHeld returns the updates that wait, by the names of the skills; none for a missing or damaged file.
@@ -65,7 +75,7 @@ func NoteHeld(state string, plan *install.Plan, lock *install.Lock) error {
 		delete(held, plan.Changes[i].Name)
 	}
 	for _, c := range plan.Held {
-		held[c.Name] = &HeldUpdate{Tree: c.After.Tree, Verdict: c.After.Verdict, Why: c.After.Why}
+		held[c.Name] = &HeldUpdate{c.After.Tree, c.After.Verdict, c.After.Why, c.Moves()}
 	}
 	same := len(before) == len(held)
 	for name, h := range held {

@@ -31,7 +31,7 @@ func Failure(err error) error {
 	bad, isArchive := errors.AsType[*archive.Error](err)
 	lock, isLock := errors.AsType[*install.LockError](err)
 	_, notAccepted := errors.AsType[*install.AcceptError](err)
-	_, isMissing := errors.AsType[*install.MissingError](err)
+	missing, isMissing := errors.AsType[*install.MissingError](err)
 	_, isCorrupt := errors.AsType[*store.CorruptError](err)
 	switch {
 	case isRefused:
@@ -40,6 +40,9 @@ func Failure(err error) error {
 		fail.Hint = report.HintLock(lock.File)
 	case notAccepted:
 		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows what needs a review, and its digest"
+	case isMissing && len(missing.Skills) > 0:
+		fail.Code, fail.Hint = exit.Usage, "name the skills that you mean: "+
+			report.ShellLine(missing.Skills[:min(len(missing.Skills), report.MaxListed)]...)
 	case isMissing:
 		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows what is installed, and "+
 			"`skillsd show NAME` where it came from"
@@ -101,8 +104,8 @@ func Waiting(plan *install.Plan, dry bool) (rows [][2]string) {
 		text, hint := "is installed and not served: it", HintQuarantined(c.After)
 		switch {
 		case c.Before != nil && c.Before.Served():
-			text, hint = "was not updated: the new version", "review it, then: skillsd update "+
-				report.ShellLine(c.Name)+" --accept "+c.After.Tree.String()
+			text, hint = "was not updated: the new version", "review it, then: "+
+				update(c.Name, c.Moves())+" --accept "+c.After.Tree.String()
 		case dry:
 			text, hint = "would not be served: it", ""
 		}
