@@ -604,6 +604,10 @@ func newDisallowCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			entry, err = a.allowedAs(entry)
+			if err != nil {
+				return err
+			}
 			name := serve.ScriptName(entry)
 			file, err := a.EditAllow(ctx, func(edit *config.AllowEdit) error {
 				return edit.Remove(entry.Skill, entry.Path)
@@ -619,4 +623,31 @@ func newDisallowCmd(a *app) *cobra.Command {
 			return nil
 		}),
 	}
+}
+
+// allowedAs returns the entry of the configuration for a script whose skill may be written by the end of its
+// path, and written itself if there is no such entry. The skill need not be installed any more.
+//
+// Errors: *exit.Error if the entries of several skills fit.
+func (a *app) allowedAs(written policy.Entry) (policy.Entry, error) {
+	fit := map[string]policy.Entry{} // by name
+	for _, key := range a.Cfg.Keys.Allow {
+		entry, err := key.Entry()
+		switch {
+		case err != nil || entry.Path != written.Path:
+		case entry.Skill == written.Skill:
+			return entry, nil
+		case strings.HasSuffix(entry.Skill, "/"+written.Skill):
+			fit[serve.ShellName(entry)] = entry
+		}
+	}
+	names := slices.Sorted(maps.Keys(fit))
+	switch len(names) {
+	case 0:
+		return written, nil
+	case 1:
+		return fit[names[0]], nil
+	}
+	return written, exit.Errorf(exit.Failure, "use one of: "+strings.Join(names, ", "),
+		"%s fits more than one entry", serve.ScriptName(written))
 }
