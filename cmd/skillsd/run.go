@@ -103,12 +103,18 @@ func runArgs(cmd *cobra.Command, args []string) error {
 	}
 	lists := "`" + report.ShellLine("skillsd", "show", config.Clip(args[0])) + "` lists the scripts"
 	skill, path, _ := strings.Cut(args[0], ":")
+	hint := ""
+	if full, ok := policy.InPlugin(args[0]); ok { // PLUGIN:SKILL:PATH
+		skill, path, _ = strings.Cut(full, ":")
+	} else if !strings.ContainsAny(path, "/.") {
+		hint = ", or, for a skill of the plugin " + config.Clip(skill) + ": " + lists // PLUGIN:SKILL
+	}
 	switch {
 	case len(args) > 2:
 		return exit.Usagef("arguments of the script come after --: "+form,
 			"run takes a skill and a script, but there is also %q", config.Clip(args[2]))
 	case len(args) == 1 && path != "":
-		return exit.Usagef(report.ShellLine("skillsd", "run", skill, path),
+		return exit.Usagef(report.ShellLine("skillsd", "run", skill, path)+hint,
 			"run takes the skill and the script as two words")
 	case len(args) == 1:
 		return exit.Usagef(form+"; "+lists, "run takes a skill and a script")
