@@ -439,9 +439,6 @@ func (o *runOptions) remedyOf(denied *session.Denied) string {
 		if o.app.Cfg.OriginOf("release").Kind == config.FromDefault {
 			return asks
 		}
-	case policy.CodeToolNotAllowed:
-		return "allow the script, and with it the tool that runs scripts: " +
-			report.ShellLine("skillsd", "allow", d.Skill+":"+d.Path)
 	}
 	return denied.Operator
 }
