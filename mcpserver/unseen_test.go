@@ -60,6 +60,12 @@ func TestUnseen(t *testing.T) {
 			cfg: Config{Workspace: dir}, want: "`/workspace/proj/notes.txt`"},
 		{name: "a part mounted, relative", args: []string{"notes.txt"}, workspace: "ro",
 			cfg: Config{Workspace: dir}, want: "`/workspace/proj/notes.txt`"},
+		{name: "up to what is mounted", args: []string{"../outside.txt"}, workspace: "ro",
+			cfg: Config{Workspace: dir}, want: "`/workspace/outside.txt`"},
+		{name: "up, to be made", args: []string{"../new.txt"}, workspace: "ro",
+			cfg: Config{Workspace: dir}, want: "`/workspace/new.txt`"},
+		{name: "up and out", args: []string{"../../new.txt", "../none/new.txt"}, workspace: "ro",
+			cfg: Config{Workspace: dir}},
 		{name: "another mounted, relative", args: []string{"notes.txt"}, workspace: "ro",
 			cfg: Config{Workspace: filepath.Join(dir, "elsewhere")}},
 	} {
