@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -164,10 +166,7 @@ func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) 
 	}
 	mounted := ""
 	if r.SeesWorkspace() {
-		mounted = cmp.Or(s.cfg.Workspace, dir)
-		if s.cfg.AskWorkspace && call.Workspace.Path != "" {
-			mounted = call.Workspace.Path
-		}
+		mounted = s.mounted(call)
 	}
 	var lines strings.Builder
 	for _, file := range Unseen(args.Args, args.Cwd, dir, mounted) {
@@ -178,6 +177,31 @@ func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) 
 		fmt.Fprintf(&lines, "`%s` does not exist in the sandbox: %s\n", oneLine(file.Arg), advice)
 	}
 	return lines.String()
+}
+
+// mounted returns the directory that is the workspace of a call, if it has one.
+func (s *Server) mounted(call *session.Call) string {
+	if s.cfg.AskWorkspace && call.Workspace.Path != "" {
+		return call.Workspace.Path
+	}
+	return cmp.Or(s.cfg.Workspace, call.Workspace.Path, s.cfg.WorkDir)
+}
+
+// withCwd returns the error of a run, with the name that its working directory has for the script if the
+// client gave the path of a directory of its workspace.
+func (s *Server) withCwd(call *session.Call, cwd string, err error) error {
+	plain, isPlain := errors.AsType[*session.Error](err)
+	if !isPlain || !fault.IsCwd(err) || call.Remote || !filepath.IsAbs(cwd) {
+		return err
+	}
+	inside, isBelow := fsys.Below(s.mounted(call), cwd)
+	if !isBelow {
+		return err
+	}
+	named := *plain
+	named.Remedy = "call again with cwd " + path.Join(session.WorkspaceDir, filepath.ToSlash(inside)) +
+		", which is that directory for the script"
+	return &named
 }
 
 // UnseenFile is an argument of a run that names an existing file, which has another name for the script.
