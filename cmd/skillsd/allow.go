@@ -96,12 +96,16 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
+	if o.List {
+		snapshot, err := o.Reader.ScanAny(ctx, &o.app.Process)
+		if err != nil {
+			return err
+		}
+		return o.list(ctx, snapshot)
+	}
 	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
 	if err != nil {
 		return err
-	}
-	if o.List {
-		return o.list(ctx, snapshot)
 	}
 	return o.allow(ctx, snapshot, entry)
 }
