@@ -420,8 +420,8 @@ func (o *allowOptions) printAllowed(entry, known policy.Entry, facts *report.Scr
 			report.Printable(facts.Lacking))
 	}
 	if facts.Unreleased != "" {
-		o.app.notef("skillsd: warning: every run of it is refused: %s\nskillsd: hint: %s", facts.Unreleased,
-			serve.HintUnreleased)
+		o.app.notef("skillsd: warning: every run of it in a client is refused: %s\nskillsd: hint: %s",
+			facts.Unreleased, serve.HintUnreleased)
 	}
 	// The entry was written, but this variable of the environment hides the list of the file.
 	if o.app.isSet("allow-skill-script") {
