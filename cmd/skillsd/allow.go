@@ -143,14 +143,13 @@ func (o *allowOptions) decide(ctx context.Context, name string, now policy.Ask) 
 		"  always   you are asked before each run\n" +
 		"  session  you are asked until you allow it for the rest of a session\n" +
 		"  never    you are not asked: exactly these bytes run for every client that calls them\n"
+	choices := "[y, always, session, never, or n] "
 	if before == "" {
 		prompt = strings.Replace(prompt, "  always   you are asked before each run\n", "", 1)
-		prompt += "[y, session, never, or n] "
-	} else {
-		prompt += "[y, always, session, never, or n] "
+		choices = "[y, session, never, or n] "
 	}
 	for {
-		word, err := o.app.typed(ctx, prompt)
+		word, err := o.app.typed(ctx, prompt+choices)
 		switch {
 		case err != nil:
 			return true, "", err
@@ -164,7 +163,7 @@ func (o *allowOptions) decide(ctx context.Context, name string, now policy.Ask) 
 		case word == "" || word == "n" || word == "no":
 			return true, "", exit.Errorf(exit.Failure, "", "nothing is written")
 		}
-		prompt = "[y, " + strings.Join(askWords, ", ") + ", or n] "
+		prompt = ""
 	}
 }
 
