@@ -219,7 +219,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 		return answer{asks: form}, nil
 	}
 	if err != nil {
-		return answer{}, err
+		return answer{}, s.withCwd(&call, args.Cwd, err)
 	}
 	return answer{text: s.ranText(&call, args, result), output: result.Output, blocks: outBlocks(result),
 		failed: result.Outcome != "exited" && !result.Opaque}, nil

@@ -1,13 +1,16 @@
 package mcpserver
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/sandbox"
 )
 
 // Arguments that name a file of the client's directory are named if the script did not see it, for the client
@@ -60,6 +63,12 @@ func TestUnseen(t *testing.T) {
 			cfg: Config{Workspace: dir}, want: "`/workspace/proj/notes.txt`"},
 		{name: "a part mounted, relative", args: []string{"notes.txt"}, workspace: "ro",
 			cfg: Config{Workspace: dir}, want: "`/workspace/proj/notes.txt`"},
+		{name: "up to what is mounted", args: []string{"../outside.txt"}, workspace: "ro",
+			cfg: Config{Workspace: dir}, want: "`/workspace/outside.txt`"},
+		{name: "up, to be made", args: []string{"../new.txt"}, workspace: "ro",
+			cfg: Config{Workspace: dir}, want: "`/workspace/new.txt`"},
+		{name: "up and out", args: []string{"../../new.txt", "../none/new.txt"}, workspace: "ro",
+			cfg: Config{Workspace: dir}},
 		{name: "another mounted, relative", args: []string{"notes.txt"}, workspace: "ro",
 			cfg: Config{Workspace: filepath.Join(dir, "elsewhere")}},
 	} {
@@ -76,6 +85,37 @@ func TestUnseen(t *testing.T) {
 		got := (&Server{cfg: tt.cfg}).unseen(&tt.call, RunArgs{Args: tt.args, Cwd: tt.cwd}, result)
 		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) || strings.Count(got, "\n") > 1 {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A client that gives a directory by its path on this machine is given the name that it has for scripts, and
+// nothing about directories outside of the workspace.
+func TestUnseenCwd(t *testing.T) {
+	t.Parallel()
+	ask := Config{AskWorkspace: true, WorkDir: "/srv"}
+	client := session.Call{Workspace: session.ClientDir{Path: "/srv/proj"}}
+	remote := client
+	remote.Remote = true
+	refused := func() error { return fault.OfSandbox(&sandbox.CwdError{Cwd: "x", Reason: "no such directory"}) }
+	for _, tt := range []struct {
+		name, cwd string
+		cfg       Config
+		call      session.Call
+		err       error
+		want      string
+	}{
+		{"below", "/srv/proj/a/b", ask, client, refused(), "call again with cwd /workspace/a/b, "},
+		{"the workspace", "/srv/proj", ask, client, refused(), "call again with cwd /workspace, "},
+		{"of the server", "/w/a", Config{Workspace: "/w"}, session.Call{}, refused(), "call again with cwd /workspace/a, "},
+		{"outside", "/srv/other", ask, client, refused(), "use an existing directory below /workspace"},
+		{"relative", "proj", ask, client, refused(), "use an existing directory below /workspace"},
+		{"remote", "/srv/proj/a", ask, remote, refused(), "use an existing directory below /workspace"},
+		{"no workspace", "/srv/proj", ask, client, fault.CwdWithoutWorkspace.Because(nil), "leave cwd out"},
+	} {
+		plain, ok := errors.AsType[*session.Error]((&Server{cfg: tt.cfg}).withCwd(&tt.call, tt.cwd, tt.err))
+		if !ok || !strings.HasPrefix(plain.Remedy, tt.want) {
+			t.Errorf("%s: %v, want the remedy %q", tt.name, plain, tt.want)
 		}
 	}
 }

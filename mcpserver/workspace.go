@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -164,10 +166,7 @@ func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) 
 	}
 	mounted := ""
 	if r.SeesWorkspace() {
-		mounted = cmp.Or(s.cfg.Workspace, dir)
-		if s.cfg.AskWorkspace && call.Workspace.Path != "" {
-			mounted = call.Workspace.Path
-		}
+		mounted = s.mounted(call)
 	}
 	var lines strings.Builder
 	for _, file := range Unseen(args.Args, args.Cwd, dir, mounted) {
@@ -180,55 +179,79 @@ func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) 
 	return lines.String()
 }
 
+// mounted returns the directory that is the workspace of a call, if it has one.
+func (s *Server) mounted(call *session.Call) string {
+	if s.cfg.AskWorkspace && call.Workspace.Path != "" {
+		return call.Workspace.Path
+	}
+	return cmp.Or(s.cfg.Workspace, call.Workspace.Path, s.cfg.WorkDir)
+}
+
+// withCwd returns the error of a run, with the name that its working directory has for the script if the
+// client gave the path of a directory of its workspace.
+func (s *Server) withCwd(call *session.Call, cwd string, err error) error {
+	plain, isPlain := errors.AsType[*session.Error](err)
+	if !isPlain || !fault.IsCwd(err) || call.Remote || !filepath.IsAbs(cwd) {
+		return err
+	}
+	inside, isBelow := fsys.Below(s.mounted(call), cwd)
+	if !isBelow {
+		return err
+	}
+	named := *plain
+	named.Remedy = "call again with cwd " + path.Join(session.WorkspaceDir, filepath.ToSlash(inside)) +
+		", which is that directory for the script"
+	return &named
+}
+
 // UnseenFile is an argument of a run that names an existing file, which has another name for the script.
 type UnseenFile struct {
 	Arg    string
 	Inside string // its path in the sandbox; empty if the script does not see it
 }
 
-// Unseen returns the first arguments that name a file in dir that a script with the working directory cwd did
-// not see under that name. mounted is the directory that is the script's workspace, or "".
+// Unseen returns the first arguments that name a file in dir, or in mounted, that a script with the working
+// directory cwd did not see under that name. Relative arguments are meant from dir. mounted is the directory
+// that is the script's workspace, or "". If a name leads up from dir, the file may be missing there, since
+// the script cannot make it under that name.
 func Unseen(args []string, cwd, dir, mounted string) (files []UnseenFile) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil
-	}
-	defer root.Close()
-	for _, arg := range args[:min(len(args), maxUnseen)] {
-		_, value, isOption := strings.Cut(arg, "=")
-		if isOption && strings.HasPrefix(arg, "-") {
-			arg = value
+	for _, written := range args[:min(len(args), maxUnseen)] {
+		arg := FileArg(written)
+		whole, isWhole := arg, filepath.IsAbs(arg)
+		if !isWhole {
+			whole = filepath.Join(dir, arg)
 		}
-		name, isWhole := nameIn(dir, arg)
+		name, isHere := fsys.Below(dir, whole)
+		inside, isMounted := fsys.Below(mounted, whole)
 		// A relative argument is resolved where the script starts, which is the workspace if there is one.
-		isSeen := mounted != "" && fsys.Exists(filepath.Join(mounted, name))
-		if name == "" || !isWhole && (isSeen || cwd != "") || !fsys.ExistsIn(root, name) {
-			continue
-		}
-		if mounted == "" {
-			files = append(files, UnseenFile{Arg: arg})
-			continue
-		}
-		if inside, below := fsys.Below(mounted, filepath.Join(dir, name)); below {
+		isSeen := mounted != "" && filepath.IsLocal(arg) && fsys.Exists(filepath.Join(mounted, arg))
+		switch {
+		case arg == "" || isHere && name == "." || !isWhole && (isSeen || cwd != ""):
+		case isMounted && (existsIn(mounted, inside) || !isWhole && !filepath.IsLocal(arg) &&
+			existsIn(mounted, filepath.Dir(inside))):
 			files = append(files, UnseenFile{arg, path.Join(session.WorkspaceDir, filepath.ToSlash(inside))})
+		case isHere && mounted == "" && existsIn(dir, name):
+			files = append(files, UnseenFile{Arg: arg})
 		}
 	}
 	return files
 }
 
-// nameIn returns the name, relative to a directory, of a file below it, else "". isWhole reports whether the
-// argument is an absolute path.
-func nameIn(dir, arg string) (name string, isWhole bool) {
-	name, isWhole = arg, filepath.IsAbs(arg)
-	if isWhole {
-		var err error
-		name, err = filepath.Rel(dir, arg)
-		if err != nil {
-			return "", true
-		}
+// FileArg returns the part of an argument that may name a file: the value of an option, else all of it.
+func FileArg(arg string) string {
+	_, value, isOption := strings.Cut(arg, "=")
+	if isOption && strings.HasPrefix(arg, "-") {
+		return value
 	}
-	if !filepath.IsLocal(name) || filepath.Clean(name) == "." {
-		return "", isWhole
+	return arg
+}
+
+// existsIn reports whether a name exists below a directory, without a link that leads out of it.
+func existsIn(dir, name string) bool {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return false
 	}
-	return name, isWhole
+	defer root.Close()
+	return fsys.ExistsIn(root, name)
 }

@@ -138,6 +138,9 @@ const (
 	// CodeRunsUnasked: a file that programs run on their own where they find it: conftest.py,
 	// sitecustomize.py, .pth, .envrc, install scripts in a package.json.
 	CodeRunsUnasked Code = "runs-unasked"
+	// CodeSecretFile: a file that looks, by its name or first line, like a private key, or like one with
+	// passwords or tokens. It keeps no skill from being served.
+	CodeSecretFile Code = "secret-file"
 )
 
 // fixes is the remedy for each code, for the author of a skill or the operator.
@@ -185,6 +188,7 @@ var fixes = map[Code]string{
 	CodeInjectionPhrase: "read the sentence before trusting the skill, and reword it if it is harmless",
 	CodeAgentConfig:     "read what would be written: an agent obeys it in every later session",
 	CodeRunsUnasked:     "read it before a test, an installation or a shell in its directory runs it",
+	CodeSecretFile:      "remove it, since it goes wherever the skill goes",
 }
 
 // Fix returns a phrase with the remedy for a diagnostic with this code, or "" for an unknown code.

@@ -370,7 +370,7 @@ func (in *indexer) add(name string) error {
 	var found []Diagnostic
 	// Signals of a file that turns out not to be text are noise: its bytes mean something else.
 	if r.Text {
-		found = diagnostics(name, in.signals.End())
+		found = append(diagnostics(name, in.signals.End()), secretFile(name, read.head)...)
 	}
 	in.take(r, info, markOf(info).readAt(in.skill.opts.Now()), found)
 	return nil

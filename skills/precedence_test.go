@@ -243,3 +243,15 @@ func TestNameOfTheMoreTrusted(t *testing.T) {
 		t.Errorf("Lookup of a URI of nothing = %v", err)
 	}
 }
+
+// The diagnostic of a name that several skills have gives paths that mean one of them.
+func TestNameOfSeveral(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	writeTree(t, base, map[string]string{"a/pdf/SKILL.md": document("pdf", "one"), "b/pdf/SKILL.md": document("pdf", "two"), "c/pdf/SKILL.md": document("pdf", "three")})
+	snapshot := scan(t, nil, skills.Root{Dir: base})
+	at := slices.IndexFunc(snapshot.Diagnostics, func(d skills.Diagnostic) bool { return d.Code == skills.CodeDuplicateName })
+	if at < 0 || snapshot.Diagnostics[at].Detail != "3 skills have this name; use their paths, such as a/pdf and b/pdf" {
+		t.Errorf("diagnostics %v", snapshot.Diagnostics)
+	}
+}

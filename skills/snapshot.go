@@ -302,7 +302,8 @@ func (s *Snapshot) label() {
 		}
 		if same := s.byName[sk.name]; len(same) > 1 && same[0] == sk {
 			s.note(Info, CodeDuplicateName, sk.Path,
-				"%d skills have this name; use their paths", len(same))
+				"%d skills have this name; use their paths, such as %s and %s", len(same), same[0].Path,
+				same[1].Path)
 		}
 	}
 }

@@ -96,12 +96,16 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
+	if o.List {
+		snapshot, err := o.Reader.ScanAny(ctx, &o.app.Process)
+		if err != nil {
+			return err
+		}
+		return o.list(ctx, snapshot)
+	}
 	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
 	if err != nil {
 		return err
-	}
-	if o.List {
-		return o.list(ctx, snapshot)
 	}
 	return o.allow(ctx, snapshot, entry)
 }
@@ -139,14 +143,13 @@ func (o *allowOptions) decide(ctx context.Context, name string, now policy.Ask) 
 		"  always   you are asked before each run\n" +
 		"  session  you are asked until you allow it for the rest of a session\n" +
 		"  never    you are not asked: exactly these bytes run for every client that calls them\n"
+	choices := "[y, always, session, never, or n] "
 	if before == "" {
 		prompt = strings.Replace(prompt, "  always   you are asked before each run\n", "", 1)
-		prompt += "[y, session, never, or n] "
-	} else {
-		prompt += "[y, always, session, never, or n] "
+		choices = "[y, session, never, or n] "
 	}
 	for {
-		word, err := o.app.typed(ctx, prompt)
+		word, err := o.app.typed(ctx, prompt+choices)
 		switch {
 		case err != nil:
 			return true, "", err
@@ -160,7 +163,7 @@ func (o *allowOptions) decide(ctx context.Context, name string, now policy.Ask) 
 		case word == "" || word == "n" || word == "no":
 			return true, "", exit.Errorf(exit.Failure, "", "nothing is written")
 		}
-		prompt = "[y, " + strings.Join(askWords, ", ") + ", or n] "
+		prompt = ""
 	}
 }
 
@@ -416,8 +419,8 @@ func (o *allowOptions) printAllowed(entry, known policy.Entry, facts *report.Scr
 			report.Printable(facts.Lacking))
 	}
 	if facts.Unreleased != "" {
-		o.app.notef("skillsd: warning: every run of it is refused: %s\nskillsd: hint: %s", facts.Unreleased,
-			serve.HintUnreleased)
+		o.app.notef("skillsd: warning: every run of it in a client is refused: %s\nskillsd: hint: %s",
+			facts.Unreleased, serve.HintUnreleased)
 	}
 	// The entry was written, but this variable of the environment hides the list of the file.
 	if o.app.isSet("allow-skill-script") {
@@ -604,6 +607,10 @@ func newDisallowCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			entry, err = a.allowedAs(entry)
+			if err != nil {
+				return err
+			}
 			name := serve.ScriptName(entry)
 			file, err := a.EditAllow(ctx, func(edit *config.AllowEdit) error {
 				return edit.Remove(entry.Skill, entry.Path)
@@ -619,4 +626,31 @@ func newDisallowCmd(a *app) *cobra.Command {
 			return nil
 		}),
 	}
+}
+
+// allowedAs returns the entry of the configuration for a script whose skill may be written by the end of its
+// path, and written itself if there is no such entry. The skill need not be installed any more.
+//
+// Errors: *exit.Error if the entries of several skills fit.
+func (a *app) allowedAs(written policy.Entry) (policy.Entry, error) {
+	fit := map[string]policy.Entry{} // by name
+	for _, key := range a.Cfg.Keys.Allow {
+		entry, err := key.Entry()
+		switch {
+		case err != nil || entry.Path != written.Path:
+		case entry.Skill == written.Skill:
+			return entry, nil
+		case strings.HasSuffix(entry.Skill, "/"+written.Skill):
+			fit[serve.ShellName(entry)] = entry
+		}
+	}
+	names := slices.Sorted(maps.Keys(fit))
+	switch len(names) {
+	case 0:
+		return written, nil
+	case 1:
+		return fit[names[0]], nil
+	}
+	return written, exit.Errorf(exit.Failure, "use one of: "+strings.Join(names, ", "),
+		"%s fits more than one entry", serve.ScriptName(written))
 }

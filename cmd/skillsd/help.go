@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -44,12 +45,15 @@ func setHelp(root *cobra.Command) {
 		ValidArgsFunction: completeHelp,
 		RunE: func(help *cobra.Command, args []string) error {
 			name := strings.Join(args, " ")
-			text := topicText(cmp.Or(earlierTopics[name], name))
+			text := topicText(topicOf(name))
 			if text != "" {
 				_, err := fmt.Fprint(help.OutOrStdout(), text)
 				return err
 			}
-			cmd, _, err := root.Find(args)
+			cmd, rest, err := root.Find(args)
+			if err == nil && len(rest) > 0 && cmd != root {
+				return noCommand(cmd, rest[0])
+			}
 			if err != nil {
 				hint := helpMeant(root, args[0]) + "see `skillsd help`, which lists commands and topics"
 				return exit.Usagef(hint, "there is no help on %q", name)
@@ -70,7 +74,9 @@ func helpMeant(root *cobra.Command, word string) string {
 	}
 	names := slices.Clone(topicNames)
 	for _, sub := range root.Commands() {
-		names = append(names, sub.Name())
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
 	}
 	return meant(word, "skillsd help ", names)
 }
@@ -110,12 +116,24 @@ var topicNames = []string{
 	"cluster", "harness",
 }
 
-// earlierTopics are the topics that contain the topics of earlier releases, by their names.
+// topicOf returns the name of the topic that a word is about, or the word.
+func topicOf(word string) string {
+	word = strings.ToLower(word)
+	if slices.ContainsFunc(clients.All(), func(c *clients.Client) bool { return c.Name == word }) {
+		return "setup"
+	}
+	return cmp.Or(earlierTopics[word], word)
+}
+
+// earlierTopics are the topics that contain the topics of earlier releases, by their names, and the topics of
+// other words that skillsd uses.
 var earlierTopics = map[string]string{
 	"allowlist": "allow", "asking": "allow", "profiles": "allow", "secrets": "allow",
+	"ask": "allow", "questions": "allow", "scripts": "allow", "network": "allow", "hosts": "allow",
 	"checking": "install", "installed": "install", "roots": "install",
 	"clients": "setup", "native": "setup",
-	"packages": "env", "sandboxes": "sandbox", "records": "session", "limits": "security",
+	"packages": "env", "sandboxes": "sandbox", "workspace": "sandbox", "project": "sandbox",
+	"environments": "env", "records": "session", "limits": "security",
 	"configuration": "config", "exit-codes": "config",
 	"http": "serve", "metrics": "serve", "service": "serve",
 	"cf-harness": "harness", "library": "harness", "tools": "harness",

@@ -40,10 +40,10 @@ func (a *app) offOr(name string, other error) error {
 	if err != nil || errState != nil {
 		return other
 	}
-	if e := lock.Find(name); e != nil && (!e.Served() || lock.In(state).Missing(name)) {
+	if e := lock.Named(name); e != nil && (!e.Served() || lock.In(state).Missing(e.Name)) {
 		state, reason := installing.NotServed(e)
 		return exit.Errorf(exit.Failure, report.Printable(reason),
-			"%s is installed and %s (from %s)", name, report.StateWord(state),
+			"%s is installed and %s (from %s)", e.Name, report.StateWord(state),
 			report.Printable(report.OriginText(e)))
 	}
 	return other

@@ -33,7 +33,7 @@ func (o *listOptions) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
 }
 
-// judged returns the skills and the judge of what may run.
+// judged returns the skills and the judge of what may run. It returns an error if there are no roots.
 func (o *listOptions) judged(ctx context.Context) (*serve.Judge, *skills.Snapshot, error) {
 	verdicts, err := serve.NewJudge(o.app.serveOptions(), o.AllowScripts)
 	if err != nil {
@@ -106,8 +106,12 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 			report.NewPaint(o.app.Env, o.app.out))
 	case o.Only != "":
 		o.app.printf("no skill is %s\n", report.StateWord(o.Only))
+	case len(o.Reader.Roots.Specs) > 0:
+		o.app.say("note", "there are no skills in the given directories")
 	default:
-		o.app.printf("no skills\n")
+		none := o.Reader.Roots.NoRoots(&o.app.Process)
+		o.app.say("note", none.Error())
+		o.app.say("hint", none.Hint)
 	}
 	if err != nil {
 		return err
@@ -121,7 +125,12 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 
 // rows returns the skills of a scan, and the installed ones that are not served.
 func (o *listOptions) rows(ctx context.Context) ([]report.SkillRow, *skills.Snapshot, error) {
-	verdicts, snapshot, err := o.judged(ctx)
+	verdicts, err := serve.NewJudge(o.app.serveOptions(), o.AllowScripts)
+	if err != nil {
+		return nil, nil, err
+	}
+	// A list without roots is empty, or has skills that are installed and not served.
+	snapshot, err := o.Reader.ScanAny(ctx, &o.app.Process)
 	if err != nil {
 		return nil, nil, err
 	}

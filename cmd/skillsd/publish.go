@@ -15,6 +15,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/source/discovery"
 	"github.com/skillsd/skillsd/skills/source/oci"
@@ -181,6 +182,7 @@ func (a *app) push(ctx context.Context, dir, to string, asJSON bool) error {
 		if err != nil {
 			return unpublished(dir, err)
 		}
+		a.warnSecret(ctx, sk)
 		// A collection names its skills, and an installer could not choose between two.
 		for _, other := range made.Skills {
 			if other.Name == artifact.Name {
@@ -265,6 +267,7 @@ func (a *app) pack(ctx context.Context, dir, file string, asJSON bool) error {
 	if err != nil {
 		return unpublished(dir, err)
 	}
+	a.warnSecret(ctx, list[0])
 	made.File = file
 	if file == "" {
 		made.File = made.Name + ".tar.gz"
@@ -283,6 +286,19 @@ func (a *app) pack(ctx context.Context, dir, file string, asJSON bool) error {
 	return nil
 }
 
+// warnSecret warns of the files of a published skill that look secret.
+func (a *app) warnSecret(ctx context.Context, sk *skills.Skill) {
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return // the publication has failed
+	}
+	for _, d := range index.Diagnostics {
+		if d.Code == skills.CodeSecretFile {
+			a.say("warning", report.JoinPath(sk.Path, d.Path)+" is published, and "+d.Detail+"; "+d.Fix())
+		}
+	}
+}
+
 // publish writes the files of a web site.
 func (a *app) publish(ctx context.Context, dir, site string, asJSON bool) error {
 	err := outside(dir, filepath.Join(site, filepath.Dir(filepath.FromSlash(discovery.Path))),
@@ -298,6 +314,9 @@ func (a *app) publish(ctx context.Context, dir, site string, asJSON bool) error 
 	made, err = discovery.Publish(ctx, list, site)
 	if err != nil {
 		return unpublished(dir, err)
+	}
+	for _, sk := range list {
+		a.warnSecret(ctx, sk)
 	}
 	if asJSON {
 		return report.WriteJSON(a.out, made)

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,7 +29,9 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -44,6 +47,9 @@ type runOptions struct {
 	Stdin, JSON bool
 
 	mounted string // the directory of --workspace
+	// shows reports whether a directory can be a workspace.
+	shows    func(dir string) bool
+	registry *skills.Registry
 }
 
 // runFlags are the flags of serve that run has: all that affect what may run, and how. The others are about
@@ -103,12 +109,18 @@ func runArgs(cmd *cobra.Command, args []string) error {
 	}
 	lists := "`" + report.ShellLine("skillsd", "show", config.Clip(args[0])) + "` lists the scripts"
 	skill, path, _ := strings.Cut(args[0], ":")
+	hint := ""
+	if full, ok := policy.InPlugin(args[0]); ok { // PLUGIN:SKILL:PATH
+		skill, path, _ = strings.Cut(full, ":")
+	} else if !strings.ContainsAny(path, "/.") {
+		hint = ", or, for a skill of the plugin " + config.Clip(skill) + ": " + lists // PLUGIN:SKILL
+	}
 	switch {
 	case len(args) > 2:
 		return exit.Usagef("arguments of the script come after --: "+form,
 			"run takes a skill and a script, but there is also %q", config.Clip(args[2]))
 	case len(args) == 1 && path != "":
-		return exit.Usagef(report.ShellLine("skillsd", "run", skill, path),
+		return exit.Usagef(report.ShellLine("skillsd", "run", skill, path)+hint,
 			"run takes the skill and the script as two words")
 	case len(args) == 1:
 		return exit.Usagef(form+"; "+lists, "run takes a skill and a script")
@@ -135,7 +147,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	if err := o.Serve.Configure(o.all); err != nil {
 		return err
 	}
-	if o.isForUser(request.Skill, request.Path) {
+	if o.isForUser(ctx, request.Skill, request.Path) {
 		o.Serve.Release = string(policy.ReleaseObserved)
 	}
 	if limit := o.Serve.Limits.Timeout; limit > 0 && o.Timeout > limit {
@@ -151,7 +163,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	if err := p.Err(); err != nil {
 		return err
 	}
-	o.mounted = p.WorkspacePath
+	o.mounted, o.shows = p.WorkspacePath, p.Shows
 	if o.Stdin {
 		request.Stdin, err = o.app.await(ctx, func(in io.Reader) ([]byte, error) {
 			return io.ReadAll(io.LimitReader(in, mcpserver.MaxStdinBytes+1))
@@ -172,6 +184,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
+	o.registry = p.Registry
 	if p.Policy.Offers(mcpserver.ToolRun) {
 		p.Detection.Start(ctx, logger, false)
 		defer p.Detection.End()
@@ -182,7 +195,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 // isForUser reports whether the output of a run goes to the user and not to a model: at a terminal, perhaps
 // through a pipe or into a file; or in a program of the user, such as a Makefile, if the user has let the
 // script run unattended. In a shell that an agent opened it goes to a model.
-func (o *runOptions) isForUser(skill, path string) bool {
+func (o *runOptions) isForUser(ctx context.Context, skill, path string) bool {
 	if o.app.Cfg.OriginOf("release").Kind != config.FromDefault || o.app.agentShell() != "" {
 		return false
 	}
@@ -193,9 +206,18 @@ func (o *runOptions) isForUser(skill, path string) bool {
 	if err != nil {
 		return false // the plan reports it
 	}
-	return slices.ContainsFunc(allowed.Find(skill, path), func(e policy.Entry) bool {
-		return e.Ask == policy.AskNever
-	})
+	isNever := func(e policy.Entry) bool { return e.Ask == policy.AskNever && e.Path == path }
+	if len(allowed.Find(skill, path)) > 0 || !slices.ContainsFunc(allowed.Entries(), isNever) {
+		return slices.ContainsFunc(allowed.Find(skill, path), isNever)
+	}
+	// The skill may be given by its name.
+	reader := &config.ReaderOptions{Roots: o.Serve.Roots, Skills: o.Serve.Choice}
+	snapshot, err := reader.Scan(ctx, &o.app.Process)
+	if err != nil {
+		return false
+	}
+	sk, err := snapshot.Lookup(skill)
+	return err == nil && slices.ContainsFunc(allowed.Find(sk.Path, path), isNever)
 }
 
 // call loads the skill and runs the script in one session.
@@ -213,13 +235,13 @@ func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, reque
 	}
 	ses, err := sessions.Open(ctx, load)
 	if err != nil {
-		return o.refused("", err)
+		return o.refused(&request, "", err)
 	}
 	fail := func(err error) error {
 		if _, denied := errors.AsType[*session.Denied](err); ctx.Err() != nil && !denied {
 			err = errCanceled // err is only a consequence of it
 		}
-		return o.refused(ses.ID(), err)
+		return o.refused(&request, ses.ID(), err)
 	}
 	activate := session.ActivateRequest{Call: load, Skill: request.Skill, Source: cfharness.SourceUser}
 	if _, err := ses.Activate(ctx, activate); err != nil {
@@ -293,8 +315,7 @@ func (o *runOptions) ended(
 		o.app.say("note", fmt.Sprintf("/out/%s, %s, is kept as %s", file.Name,
 			report.Plural(int(file.Bytes), "byte"), filepath.Join(dir, id, filepath.FromSlash(name))))
 	}
-	for line := range strings.Lines(mcpserver.RenderMissing(r) + mcpserver.RenderSkips(r) +
-		mcpserver.RenderWrites(r)) {
+	for line := range strings.Lines(o.missing(r) + mcpserver.RenderSkips(r) + mcpserver.RenderWrites(r)) {
 		o.app.say("note", strings.TrimSuffix(line, "\n"))
 	}
 	for _, command := range result.Whole {
@@ -312,6 +333,32 @@ func (o *runOptions) ended(
 	return nil
 }
 
+// missing returns a line about what a failed script lacked, or "", with the way of this command out of it.
+func (o *runOptions) missing(r *session.RunResult) string {
+	x := r.Output.Skillsd
+	if x == nil || x.Missing == nil {
+		return ""
+	}
+	text := strings.NewReplacer(". Another call does not change that: the user can", "; you can",
+		". Another call does not change that: its", "; its").Replace(mcpserver.RenderMissing(r))
+	what, _, isForModel := strings.Cut(text, ". Call again ")
+	name := x.Missing.Name
+	switch {
+	case !isForModel:
+		return text
+	case x.Missing.Code == script.OwnFile:
+		return what + "; give that path as an argument if it takes one, else --cwd " +
+			report.ShellLine(x.Missing.CWD) + "\n"
+	case strings.HasPrefix(name, session.WorkspaceDir+"/"):
+		dir, mode := config.SplitWorkspace(o.Serve.Workspace)
+		if mode != sandbox.WorkspaceRO {
+			return what + ": its entry has workspace: ro\n"
+		}
+		return what + "; to let it write there: --workspace " + report.ShellLine(dir+":staged") + "\n"
+	}
+	return what + "; files that it writes below /out are kept\n"
+}
+
 // hintUnseen prints hints about arguments that name files of the user in a way the script does not see.
 func (o *runOptions) hintUnseen(request *session.RunRequest, r *session.RunResult) {
 	dir, err := os.Getwd()
@@ -324,42 +371,103 @@ func (o *runOptions) hintUnseen(request *session.RunRequest, r *session.RunResul
 		mounted = cmp.Or(o.mounted, dir)
 	}
 	for _, file := range mcpserver.Unseen(request.Args, request.Cwd, dir, mounted) {
-		hint := file.Arg + " does not exist for the script, which sees no files of yours: add " +
-			"--workspace . to show it this directory"
-		inside, isBelow := fsys.Below(dir, file.Arg)
-		if isBelow && filepath.IsAbs(file.Arg) {
-			hint += ", and name the file " + filepath.ToSlash(inside)
-		}
 		if file.Inside != "" {
-			hint = file.Arg + " is " + file.Inside + " for the script"
+			o.app.say("hint", file.Arg+" is "+file.Inside+" for the script")
+			continue
+		}
+		if leadsOut(dir, file.Arg) {
+			continue // hintElsewhere has it
+		}
+		hint := file.Arg + " does not exist for the script, which sees no files of yours: "
+		inside, isBelow := fsys.Below(dir, wholeArg(dir, file.Arg))
+		switch {
+		case !o.shows(dir):
+			hint += o.wayTo(dir, file.Arg)
+		case isBelow && !filepath.IsLocal(file.Arg):
+			hint += "add --workspace . to show it this directory, and name the file " +
+				filepath.ToSlash(inside)
+		default:
+			hint += "add --workspace . to show it this directory"
 		}
 		o.app.say("hint", hint)
 	}
 	o.hintElsewhere(request, dir, mounted)
 }
 
+// tempDir is the directory for temporary files, of which a sandbox has its own.
+const tempDir = "/tmp"
+
+// leadsOut reports whether an argument is a link, or below one, that leads out of a directory.
+func leadsOut(dir, arg string) bool {
+	_, isBelow := fsys.Below(dir, config.Resolved(wholeArg(dir, arg)))
+	return !isBelow
+}
+
+// wholeArg returns the absolute path of an argument that names a file from dir.
+func wholeArg(dir, arg string) string {
+	if filepath.IsAbs(arg) {
+		return filepath.Clean(arg)
+	}
+	return filepath.Join(dir, arg)
+}
+
+// wayTo returns how the script can be shown the file of an argument, which is outside of what it can be shown
+// with the current directory, dir.
+func (o *runOptions) wayTo(dir, arg string) string {
+	whole := wholeArg(dir, arg)
+	home, _ := os.UserHomeDir()
+	parent, name, mode := filepath.Dir(arg), filepath.Base(arg), ""
+	if real := config.Resolved(whole); fsys.Exists(whole) && leadsOut(filepath.Dir(whole), whole) {
+		whole, parent, name = real, filepath.Dir(real), filepath.Base(real) // of the link
+	}
+	if !fsys.Exists(whole) {
+		mode = ":staged" // the script makes it
+	}
+	at := filepath.Dir(whole)
+	if config.IsDir(whole) {
+		at, parent, name = whole, filepath.Join(parent, name), "."
+	}
+	if slices.Contains([]string{filepath.Clean(home), os.TempDir(), tempDir}, at) || !o.shows(at) {
+		// The other files there are not for the script.
+		return "move it to a directory that the script may see, and give that with --workspace"
+	}
+	return "to show it, --workspace " + report.ShellLine(parent+mode) + " -- " + report.ShellLine(name)
+}
+
 // hintElsewhere prints a hint about the first argument that names a file of the user outside of the directory
-// and of the workspace. System files have the same names in the sandbox, so only the home directory is of
-// interest.
+// and of the workspace. System files have the same names in the sandbox, so that only names that lead up from
+// the directory, the home directory and the directory for temporary files are of interest.
 func (o *runOptions) hintElsewhere(request *session.RunRequest, dir, mounted string) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return
 	}
-	for _, arg := range request.Args {
-		_, isHere := fsys.Below(dir, arg)
-		_, isMounted := fsys.Below(mounted, arg)
-		_, isOwn := fsys.Below(home, arg)
-		if !isOwn || isHere || isMounted || !fsys.Exists(arg) {
+	isIn := func(file string, places ...string) bool {
+		return slices.ContainsFunc(places, func(place string) bool {
+			rel, isBelow := fsys.Below(place, file)
+			return place != "" && isBelow && rel != "."
+		})
+	}
+	for _, written := range request.Args {
+		arg := mcpserver.FileArg(written)
+		whole := wholeArg(dir, arg)
+		real := config.Resolved(whole)
+		leadsUp := !filepath.IsAbs(arg) && !filepath.IsLocal(arg)
+		isOwn := leadsUp && config.IsDir(filepath.Dir(whole)) ||
+			fsys.Exists(whole) && isIn(real, config.Resolved(home), home, os.TempDir(), tempDir)
+		// A name in the directory is one in the workspace, too.
+		isSeen := isIn(whole, dir) && isIn(real, dir) || isIn(whole, mounted) && isIn(real, mounted)
+		if arg == "" || !isOwn || isSeen || leadsUp && request.Cwd != "" {
 			continue
 		}
-		way := "to show it, --workspace " + report.ShellLine(filepath.Dir(arg)) + " -- " +
-			report.ShellLine(filepath.Base(arg))
-		if filepath.Dir(arg) == filepath.Clean(home) {
-			// Its other files are not for the script.
-			way = "move it to a directory that the script may see, and give that with --workspace"
+		hint := arg + " does not exist for the script: "
+		switch {
+		case leadsUp:
+			hint = arg + " leads elsewhere for the script: "
+		case fsys.Exists(whole) && isIn(whole, dir, mounted):
+			hint = arg + " leads to " + real + ", which the script does not see: "
 		}
-		o.app.say("hint", arg+" does not exist for the script: "+way)
+		o.app.say("hint", hint+o.wayTo(dir, arg))
 		return // a run has one workspace
 	}
 }
@@ -381,25 +489,29 @@ func (o *runOptions) hintStdin(r *session.RunResult) {
 	}
 }
 
-// refused reports why a script was not run.
-func (o *runOptions) refused(id string, err error) error {
+// refused reports why a script was not run. The reason comes in words before its code.
+func (o *runOptions) refused(request *session.RunRequest, id string, err error) error {
 	result, failed := &runReport{Session: id}, &exit.Error{Code: exit.Failure, Err: err}
-	word := "not run"
+	word, isModel := "not run", o.app.agentShell() != ""
 	if denied, ok := errors.AsType[*session.Denied](err); ok {
 		word, result.Denial = "refused", &denied.Object
 		object := &denied.Object
-		failed.Err = fmt.Errorf("refused, %s: %s (%s)", object.Code, object.Detail, object.Reason)
+		text := o.detailOf(denied)
 		failed.Hint = o.remedyOf(denied)
-		if o.app.agentShell() != "" {
-			failed.Hint = object.Remedy // for a model
+		if isModel {
+			text, failed.Hint = object.Detail, object.Remedy
 		}
+		failed.Err = fmt.Errorf("refused: %s (%s, %s)", text, object.Code, object.Reason)
 	} else if plain, ok := errors.AsType[*session.Error](err); ok {
 		result.Error = &runError{string(plain.Code), plain.Message, plain.Remedy}
 		if output, ok := plain.Output.(cfharness.RunOutput); ok {
 			result.Result = &output
 		}
-		failed.Err = fmt.Errorf("%s: %s%s", plain.Code, plain.Message, causeOf(plain))
-		failed.Hint = plain.Remedy
+		text, hint := plain.Public()+causeOf(plain), plain.Remedy
+		if !isModel {
+			text, hint = o.explained(request, plain, text)
+		}
+		failed.Err, failed.Hint = fmt.Errorf("%s (%s)", text, plain.Code), hint
 	} else if errors.Is(err, errCanceled) {
 		word = "canceled"
 		result.Error = &runError{"canceled", "the command was ended before the script ran", ""}
@@ -413,6 +525,58 @@ func (o *runOptions) refused(id string, err error) error {
 		return errors.Join(failed, report.WriteJSON(o.app.out, result))
 	}
 	return failed
+}
+
+// explained returns the reason and the remedy of an error for the user, who may be told more than a client:
+// that a skill is disabled, why a secret is missing, and the name of a directory for the script.
+func (o *runOptions) explained(
+	request *session.RunRequest, plain *session.Error, text string,
+) (reason, hint string) {
+	switch {
+	case plain.Code == fault.CodeSkillNotFound:
+		if off, ok := errors.AsType[*exit.Error](o.missingSkill(request.Skill)); ok {
+			return off.Err.Error(), off.Hint
+		}
+	case plain.Code == fault.CodeEnvDenied && plain.Err != nil:
+		cause := strings.Replace(plain.Err.Error(), "the server's environment", "the environment", 1)
+		return "the script lacks what its entry gives it: " + cause,
+			"provide it and run the script again; `skillsd help allow` describes variables and secrets"
+	case plain.Code == fault.CodeCwdDenied && o.mounted != "" && filepath.IsAbs(request.Cwd):
+		if inside, isBelow := fsys.Below(o.mounted, config.Resolved(request.Cwd)); isBelow {
+			return text, "the script has it by another name: --cwd " +
+				report.ShellLine(path.Join(session.WorkspaceDir, filepath.ToSlash(inside)))
+		}
+	}
+	return text, plain.Remedy
+}
+
+// missingSkill returns the error for a skill that is disabled, waits for a review or is not there, else nil.
+func (o *runOptions) missingSkill(name string) error {
+	snapshot := o.registry.Snapshot()
+	if sk, err := findSkill(snapshot, name); err == nil && slices.Contains(snapshot.Withheld, sk) {
+		return exit.Errorf(exit.Failure, "`"+report.ShellLine("skillsd", "show", sk.Path)+"` has more",
+			"%s is not served: %s", sk.Path, strings.Join(snapshot.Status(sk).Reasons, ", "))
+	}
+	_, err := snapshot.Lookup(name)
+	return o.app.offOr(name, report.LookupError(exit.Failure, "", err))
+}
+
+// detailOf returns the reason of a denial for the user of this command, who wants the run.
+func (o *runOptions) detailOf(denied *session.Denied) string {
+	where := "there is no terminal to ask you on"
+	if o.Stdin {
+		where = "--stdin leaves no input for your answer"
+	}
+	switch policy.Code(denied.Object.Code) {
+	case policy.CodeDirectCommandRequired:
+		return "you are asked before this script runs, and " + where
+	case policy.CodeOutputNotReleased:
+		if o.app.Cfg.OriginOf("release").Kind == config.FromDefault {
+			return "its output can have more in it than the files of the skill, so you are asked before " +
+				"it is shown, and " + where
+		}
+	}
+	return denied.Object.Detail
 }
 
 // remedyOf returns the remedy of a denial for the operator, who did not call a tool.
@@ -433,9 +597,6 @@ func (o *runOptions) remedyOf(denied *session.Denied) string {
 		if o.app.Cfg.OriginOf("release").Kind == config.FromDefault {
 			return asks
 		}
-	case policy.CodeToolNotAllowed:
-		return "allow the script, and with it the tool that runs scripts: " +
-			report.ShellLine("skillsd", "allow", d.Skill+":"+d.Path)
 	}
 	return denied.Operator
 }

@@ -284,7 +284,7 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 }
 
 // inFiles returns warnings about the files of a skill, which may be nil: scripts that cannot run because of
-// their form and, with signals, what makes an installation wait for a look.
+// their form, files that look secret and, with signals, what makes an installation wait for a look.
 func inFiles(ctx context.Context, sk *skills.Skill, signals bool) (problems []report.Problem) {
 	if sk == nil {
 		return nil
@@ -301,11 +301,12 @@ func inFiles(ctx context.Context, sk *skills.Skill, signals bool) (problems []re
 				Fix: file.Script.Fix()})
 		}
 	}
-	if !signals {
-		return problems
+	found := index.Diagnostics
+	if signals {
+		found = install.Weigh(ctx, sk, index, found)
 	}
-	for _, d := range install.Weigh(ctx, sk, index, index.Diagnostics) {
-		if d.Severity == skills.Info {
+	for _, d := range found {
+		if d.Severity == skills.Info || !signals && d.Code != skills.CodeSecretFile {
 			continue
 		}
 		p := report.Problem{Rule: string(d.Code), Severity: d.Severity.String(), Line: d.Line,

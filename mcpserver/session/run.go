@@ -251,13 +251,14 @@ func (s *Session) refuse(ctx context.Context, r *run, err error) error {
 	if failed := r.recorded.wait(); failed != nil {
 		return failed
 	}
-	_, err = s.notRun(ctx, r, s.restorable(ctx, r, err))
+	_, err = s.notRun(ctx, r, s.advised(ctx, r, err))
 	return err
 }
 
-// restorable returns err, the reason why a run does not start, or the same denial with another remedy: if
-// somebody changed the files of an installed skill, they must be restored, and nothing is to be allowed.
-func (s *Session) restorable(ctx context.Context, r *run, err error) error {
+// advised returns err, the reason why a run does not start, or the same denial with another remedy if it
+// would not help to allow the script: changed files of an installed skill must be restored, and a script
+// without an interpreter does not run anyway.
+func (s *Session) advised(ctx context.Context, r *run, err error) error {
 	denial, ok := errors.AsType[*policy.Denial](err)
 	if !ok {
 		return err
@@ -266,12 +267,26 @@ func (s *Session) restorable(ctx context.Context, r *run, err error) error {
 	if sk == nil {
 		return err
 	}
+	loaded := s.loadedScript(sk, denial.Path)
 	sk, _, failure := s.current(ctx, sk)
-	if failure != nil || !s.Restorable(ctx, sk, denial) {
+	if failure != nil {
 		return err
 	}
 	advised := *denial
-	advised.Remedy, advised.Operator = tampered.remedy, tampered.operator
+	if s.Restorable(ctx, sk, denial) {
+		advised.Remedy, advised.Operator = tampered.remedy, tampered.operator
+		return &advised
+	}
+	isAllowed := denial.Code != policy.CodeScriptNotAllowlisted && denial.Code != policy.CodeToolNotAllowed
+	if isAllowed || loaded.file == nil || loaded.file.Program() == nil {
+		return err
+	}
+	if lacks, ok := errors.AsType[*Error](loaded.unsupported()); ok {
+		info := loaded.file.Program()
+		advised.Plain, advised.Remedy = lacks.Public(), lacks.Remedy
+		advised.Operator = policy.Clip(info.Problem) + "; " + cmp.Or(info.Fix(),
+			"`skillsd help env` lists which shebangs run")
+	}
 	return &advised
 }
 

@@ -244,7 +244,8 @@ func Weigh(ctx context.Context, sk *skills.Skill, index *skills.Index, signals [
 ) []skills.Diagnostic {
 	weighed := slices.Clone(signals)
 	for n, d := range weighed {
-		if d.Severity == skills.Warning && skills.IsSample(d.Path) && !isNamed(ctx, sk, index, d.Path) {
+		isSignal := d.Severity == skills.Warning && d.Code != skills.CodeSecretFile
+		if isSignal && skills.IsSample(d.Path) && !isNamed(ctx, sk, index, d.Path) {
 			weighed[n].Severity = skills.Info
 		}
 	}

@@ -49,6 +49,15 @@ func (o *ReaderOptions) Scan(ctx context.Context, p *Process) (*skills.Snapshot,
 	return Scan(ctx, p, roots, options)
 }
 
+// ScanAny is [ReaderOptions.Scan] for lists: without roots the snapshot is empty.
+func (o *ReaderOptions) ScanAny(ctx context.Context, p *Process) (*skills.Snapshot, error) {
+	roots, options, err := o.Resolve(p)
+	if err != nil {
+		return nil, err
+	}
+	return Scan(ctx, p, roots, options)
+}
+
 // Scan is [skills.Scan] with progress on the terminal of the process. If options have a cache of these roots,
 // [Process.KeepScans] saves it.
 func Scan(ctx context.Context, p *Process, roots []skills.Root,

@@ -248,7 +248,11 @@ func (a *allowedCheck) check(
 		return c
 	}
 	if a.problem != "" {
-		return named(warn("allowlist", name+" cannot run: "+a.problem, a.hint))
+		words := " cannot run: "
+		if a.hint == serve.HintUnreleased {
+			words = " cannot run in a client: "
+		}
+		return named(warn("allowlist", name+words+a.problem, a.hint))
 	}
 	if sk != nil {
 		found, err := looker.Look(ctx, sk, a.entry)

@@ -227,6 +227,10 @@ func (r *Installation) printInFull(out, stderr io.Writer, verb string, rows []Sk
 	review := "needed, see below"
 	if cmp.Or(r.Installed[0].Lock.Verdict, policy.Clean) == policy.Clean {
 		review = "nothing suspicious found"
+		isSecret := func(d Diagnostic) bool { return d.Code == skills.CodeSecretFile }
+		if slices.ContainsFunc(diagnosticsOf(rows, skills.Warning), isSecret) {
+			review = "a file that looks secret, see below; the skill is served"
+		}
 	}
 	printBelow(w, "review", review)
 	first.printFacts(w)

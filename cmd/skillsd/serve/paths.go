@@ -258,6 +258,14 @@ func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error)
 	return sandbox.Workspace{Mode: mode, Dir: handle, Protected: o.Roots.Within(o.Process, real)}, real, nil
 }
 
+// Shows reports whether scripts may see a directory, whose path has no links: no file of the server is in it,
+// and it is in no directory of the server.
+func (p *Plan) Shows(dir string) bool {
+	return !slices.ContainsFunc(p.own, func(own ownPath) bool {
+		return isInside(own.real, dir) || isInside(dir, own.real)
+	})
+}
+
 // checkPaths rejects a layout in which a model or a script could reach the server's own files, or a script
 // could write the configuration of the next server or the skills of others. configFile is the path of the
 // configuration file, which may not exist; the path of the workspace has no links.

@@ -226,7 +226,8 @@ func (p *Plan) logStart(ctx context.Context, logger *slog.Logger) {
 // HintUnreleased is the hint for the reason that Unreleased returns.
 const HintUnreleased = "set release: observed, or release: opaque, on its entry or with --release"
 
-// Unreleased returns why the output of an entry needs a release.
+// Unreleased returns why the output of an entry needs a release for clients. A run that the user types in a
+// terminal needs none.
 func Unreleased(entry policy.Entry) string {
 	reason := "it sees the project directory"
 	switch {
@@ -237,7 +238,7 @@ func Unreleased(entry policy.Entry) string {
 	case len(entry.Env)+len(entry.Secrets) > 0:
 		reason = "it gets variables or secrets"
 	}
-	return reason + ", and its output is not released"
+	return reason + ", and its output is not released to clients"
 }
 
 // restAfter is how long after the first scan a server does its deferred work, which no client waits for.

@@ -257,6 +257,12 @@ func OfSandbox(err error) *Error {
 	return SandboxFailed.Because(err)
 }
 
+// IsCwd reports whether a sandbox refused the working directory of a run.
+func IsCwd(err error) bool {
+	_, is := errors.AsType[*sandbox.CwdError](err)
+	return is
+}
+
 // OfRecord is the answer when the record of a call cannot be written: nothing is shown that
 // could not be proven afterwards.
 func OfRecord(err error) *Error {
