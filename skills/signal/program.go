@@ -397,7 +397,7 @@ func (s *Scanner) assign(line []byte, isTainted bool) {
 	}
 	from := taint(0)
 	if isTainted {
-		for _, t := range s.taintOf(value) {
+		for _, t := range s.taintOf(s.withoutKeys(value)) {
 			if t.name != string(name) {
 				from |= t.from
 			}
@@ -576,33 +576,6 @@ func (s *Scanner) searchSinks(line []byte, here []tainted) {
 	}
 }
 
-// isSent reports whether a line sends something, and does not only show a command that would.
-func (s *Scanner) isSent(line []byte, from taint) bool {
-	if s.isJoined && s.program == shell {
-		line = logins().ReplaceAll(line, nil)
-		if !slices.ContainsFunc(s.taintOf(line), func(t tainted) bool { return t.from&secret != 0 }) {
-			return false
-		}
-	}
-	m := sends().FindIndex(line)
-	switch {
-	case m == nil:
-		return from&link != 0 && !s.isPrinted(line)
-	case s.program == code:
-		return !s.isPrinted(line) || quoteAt(line, m[0]) == 0
-	}
-	if end := bytes.LastIndexAny(line[:m[0]], ";&"); end >= 0 && quoteAt(line, end) == 0 {
-		line = line[end+1:]
-	}
-	return !s.isPrinted(line)
-}
-
-// logins matches the parts of a command that a service asks for: a header, and a field of a form that is a
-// variable. A script that gets its key from a keychain logs in with them, and its command has a line for
-// each.
-var logins = pattern.New(`\s(?:-H|--header)[\s=]*(?:"[^"(\x60]*"|'[^']*')` +
-	`|\s["']?[\w-]+=\$\{?\w+\}?["']?(?:[\s)]|$)`)
-
 // writesSettings reports whether a line writes a file that configures an agent.
 func (s *Scanner) writesSettings(line []byte) bool {
 	if s.program == shell {
@@ -744,17 +717,6 @@ func (s *Scanner) searchInline(line []byte) {
 	}
 	s.program = shell
 }
-
-// sends matches what sends data to another machine.
-var sends = pattern.New(`(?i)\bcurl\b.*\s(?:-d|-F|-T|--data\S*|--form|--upload-file|-X\s*POST)\b|` +
-	`\bwget\b.*--post|` +
-	`\brequests\.(?:post|put)\(|\burlopen\(|\bfetch\(|\baxios\b|\bhttps?\.request\(|\bhttpx\.(?:post|` +
-	`put)\(|` +
-	`\bInvoke-(?:RestMethod|WebRequest)\b|\birm\b|\biwr\b|\bnc(?:at)?\s+\S|/dev/tcp/|\.send(?:all)?\(|` +
-	`\bscp\s|\brsync\s|` +
-	`\bxargs\b.*\b(?:curl|wget)\b|\bgh\s+gist\s+create\b|\bsendmail\b|\bapi\.telegram\.org\b` +
-	`|\bdiscord(?:app)?\.com/api/webhooks\b` +
-	`|\bnslookup\b|\bdig\s`)
 
 // writes matches what writes a file.
 var writes = pattern.New(`(?i)\|\s*(?:sudo\s+)?tee\b|\.write(?:_text|_bytes|lines)?\(|\b(?:write|` +
