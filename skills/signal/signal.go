@@ -101,8 +101,10 @@ type Scanner struct {
 	configured  int  // the line of an order to change an agent's configuration, or 0
 	open        bool // the saved file came from an open address
 
-	hookEnd    []byte // the line that ends the git hook which the program writes, or nothing
+	hookEnd    []byte // the line that ends the git hook or the settings which the program writes, or nothing
 	hookLine   int    // the line where the program begins to write it
+	isSettings bool   // these are settings of a shell
+	isIndented bool   // tabs may precede the line that ends it
 	hooksLine  int    // the line that names a directory of the project as the one of its git hooks, or 0
 	fillsHooks bool   // the program puts something else into a directory of hooks
 
