@@ -46,7 +46,7 @@ func interpreterOf(line []byte) language {
 }
 
 // taint is where the value of a variable comes from.
-type taint uint16
+type taint uint32
 
 const (
 	fetched  taint = 1 << iota // it was downloaded or decoded
@@ -59,6 +59,7 @@ const (
 	startup                    // the name of a file that other programs run by themselves
 	link                       // a connection to another machine
 	arrived                    // the name of a file that the program fetched, from whatever address
+	environ                    // the text of the project's .env
 
 	// Facts about a line, which no variable inherits.
 	schedules // it may make other programs run one later
@@ -66,6 +67,7 @@ const (
 	connects  // it opens a connection between any two programs
 	hooks     // it may write a git hook
 	tokens    // it may print what the user is logged in with
+	envs      // it names a file .env
 
 	values = schedules - 1
 )
@@ -95,7 +97,7 @@ var sources = []struct {
 	{secret, []string{".ssh/", ".ssh\"", ".ssh'", "id_rsa", "id_ed25519", ".aws/credentials", ".aws\"",
 		"~/.ssh", "~/.aws", "~/.config/gcloud", "~/.kube", "~/.docker/config.json", "~/.password-store",
 		"$HOME/.ssh", "$HOME/.aws", "$HOME/.kube", ".config/google-chrome", "Google/Chrome",
-		"User Data", ".mozilla/firefox", "Library/Keychains", " .env |", "**os.environ", "str(os.environ",
+		"User Data", ".mozilla/firefox", "Library/Keychains", "**os.environ", "str(os.environ",
 		"key4.db", "logins.json",
 		"Local Extension Settings", "dump-keychain", "\"env | ", "$(env |", "; env |", "& env |",
 		"env | base64",
@@ -105,8 +107,7 @@ var sources = []struct {
 		"find-generic-password",
 		"wallet.dat", "/etc/shadow", "dict(os.environ)", "os.environ.copy()", "os.environ.items()",
 		"JSON.stringify(process.env)", "$(printenv", "$(env)", ".bash_history", ".zsh_history",
-		"cookies.sqlite", "@.env", "cat .env",
-		"< .env",
+		"cookies.sqlite",
 		// what agents log in with, wallets, and a password that the user types
 		".claude/.credentials", ".codex/auth.json", ".gemini/oauth_creds", ".config/gh/hosts",
 		".electrum", "/Exodus", ".config/solana", ".bitcoin", ".ethereum/keystore", "Ledger Live",
@@ -120,6 +121,7 @@ var sources = []struct {
 	{connects, sockets},
 	{hooks, []string{"hook"}},
 	{tokens, []string{"auth token", "access-token", "configure get ", "op read ", "pass show "}},
+	{envs, []string{".env"}},
 }
 
 // agentFiles are the names of files that configure an agent.
@@ -372,8 +374,11 @@ func (s *Scanner) tainted(line []byte, from taint) (here []tainted) {
 	if openText(line) {
 		here = append(here, tainted{from: open})
 	}
-	if from&secret == 0 && hasOwnEnv(line) {
+	if from&envs != 0 && from&secret == 0 && hasOwnEnv(line) {
 		here = append(here, tainted{from: secret})
+	}
+	if from&envs != 0 && s.readsEnv(line) {
+		here = append(here, tainted{from: environ})
 	}
 	for _, known := range s.names {
 		// The name of a file follows a directory, so a directory never ends a word.
@@ -402,6 +407,9 @@ func (s *Scanner) assign(line []byte, isTainted bool) {
 				from |= t.from
 			}
 		}
+		if from&environ != 0 && !s.keepsWhole(line, value) {
+			from &^= environ
+		}
 	}
 	if bytes.Contains(value, []byte("curl ")) || bytes.Contains(value, []byte("wget ")) {
 		if i := bytes.IndexAny(value, "\"'"); i >= 0 && s.spend(value) && pipeToShell().Match(value) &&
@@ -417,16 +425,20 @@ func (s *Scanner) assign(line []byte, isTainted bool) {
 
 // copies records the temporary files that a command makes of a secret.
 func (s *Scanner) copies(line []byte, here []tainted) {
-	if !slices.ContainsFunc(here, func(t tainted) bool { return t.from&secret != 0 }) || !s.spend(line) {
+	from := taint(0)
+	for _, t := range here {
+		from |= t.from & (secret | environ)
+	}
+	if from == 0 || !s.spend(line) {
 		return
 	}
 	if m := copied().FindSubmatch(line); m != nil {
-		s.name(string(m[1]), secret)
+		s.name(string(m[1]), from)
 	}
 	for word := range bytes.FieldsSeq(line) {
 		word = bytes.Trim(word, "\"';&|)>")
 		if bytes.HasPrefix(word, []byte("/tmp/")) {
-			s.name(string(word), secret)
+			s.name(string(word), from)
 		}
 	}
 }
@@ -569,7 +581,7 @@ func (s *Scanner) searchSinks(line []byte, here []tainted) {
 		from&written != 0 && s.loads && s.isStarted(line, here, written),
 		from&arrived != 0 && s.isStarted(line, here, arrived):
 		s.countPlain(Pipe, s.line)
-	case from&secret != 0 && s.isSent(line, from):
+	case from&secret != 0 && s.isSent(line, from), from&environ != 0 && s.sendsEnv(line, from):
 		s.countPlain(Phrase, s.line)
 	case from&settings != 0 && s.writesSettings(line) && !s.isPrinted(line):
 		s.countPlain(Config, s.line)
