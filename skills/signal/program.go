@@ -49,17 +49,18 @@ func interpreterOf(line []byte) language {
 type taint uint32
 
 const (
-	fetched  taint = 1 << iota // it was downloaded or decoded
-	secret                     // a secret of the user
-	settings                   // the name of a file that configures an agent
-	piped                      // a command that runs what it downloads
-	open                       // an address that shows nothing about who answers
-	written                    // the name of a file that the program writes
-	dropped                    // the name of a file with what an open address answered
-	startup                    // the name of a file that other programs run by themselves
-	link                       // a connection to another machine
-	arrived                    // the name of a file that the program fetched, from whatever address
-	environ                    // the text of the project's .env
+	fetched   taint = 1 << iota // it was downloaded or decoded
+	secret                      // a secret of the user
+	settings                    // the name of a file that configures an agent
+	piped                       // a command that runs what it downloads
+	open                        // an address that shows nothing about who answers
+	written                     // the name of a file that the program writes
+	dropped                     // the name of a file with what an open address answered
+	startup                     // the name of a file that other programs run by themselves
+	link                        // a connection to another machine
+	arrived                     // the name of a file that the program fetched, from whatever address
+	environ                     // the text of the project's .env
+	temporary                   // the name of a temporary file or directory
 
 	// Facts about a line, which no variable inherits.
 	schedules // it may make other programs run one later
@@ -114,6 +115,7 @@ var sources = []struct {
 		"hidden answer"}},
 	{settings, agentFiles},
 	{startup, startupFiles},
+	{temporary, []string{"mktemp"}},
 	{link, []string{"https.request(", "http.request(", "net.connect(", "tls.connect(", "HTTPSConnection(",
 		"HTTPConnection(", "ftplib.FTP", "smtplib.SMTP", "SSHClient("}},
 	{schedules, schedulers},
@@ -406,6 +408,10 @@ func (s *Scanner) assign(line []byte, isTainted bool) {
 			if t.name != string(name) {
 				from |= t.from
 			}
+		}
+		// The output of a command is not the name of the file that it reads.
+		if s.program == shell && bytes.ContainsAny(value, "(\x60") {
+			from &^= arrived
 		}
 		if from&environ != 0 && !s.keepsWhole(line, value) {
 			from &^= environ
