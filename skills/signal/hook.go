@@ -49,6 +49,33 @@ func (s *Scanner) beginHook(line []byte, isSettings bool, end ...[]byte) {
 	s.isIndented = bytes.Contains(line, []byte("<<-"))
 }
 
+// searchText searches the line where a literal of several lines begins or ends. A program may write the
+// literal as a hook.
+func (s *Scanner) searchText(line []byte) {
+	at := max(bytes.LastIndex(line, []byte(`"""`)), bytes.LastIndex(line, []byte("'''")))
+	head, text := line[:at], line[at+len(`"""`):]
+	if s.docs {
+		if len(s.hookEnd) > 0 {
+			s.searchHook(head)
+			s.hookEnd = s.hookEnd[:0]
+		}
+		return
+	}
+	head = s.joined(head)
+	here := s.taintOf(head)
+	if !hasTaint(here, startup|tasks) || !s.spend(head) {
+		return
+	}
+	s.writesTasks = s.writesTasks || s.places(head, tasks)
+	if s.places(head, startup) {
+		isHook := bytes.Contains(bytes.ToLower(head), []byte("hook"))
+		s.beginHook(head, !isHook, []byte("END"))
+		if text = bytes.TrimRight(text, "\\\r"); len(text) > 0 {
+			s.searchHook(text)
+		}
+	}
+}
+
 // searchHook searches a line of a git hook, or of settings, that a program writes.
 func (s *Scanner) searchHook(line []byte) {
 	text, end := bytes.TrimSpace(line), bytes.TrimRight(line, "\r")

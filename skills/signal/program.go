@@ -61,6 +61,7 @@ const (
 	arrived                     // the name of a file that the program fetched, from whatever address
 	environ                     // the text of the project's .env
 	temporary                   // the name of a temporary file or directory
+	tasks                       // the name of a file with tasks of an editor
 
 	// Facts about a line, which no variable inherits.
 	schedules // it may make other programs run one later
@@ -69,6 +70,7 @@ const (
 	hooks     // it may write a git hook
 	tokens    // it may print what the user is logged in with
 	envs      // it names a file .env
+	opening   // it may be a task that runs when a folder is opened
 
 	values = schedules - 1
 )
@@ -116,6 +118,7 @@ var sources = []struct {
 	{settings, agentFiles},
 	{startup, startupFiles},
 	{temporary, []string{"mktemp"}},
+	{tasks, []string{".vscode/tasks", "tasks.json"}},
 	{link, []string{"https.request(", "http.request(", "net.connect(", "tls.connect(", "HTTPSConnection(",
 		"HTTPConnection(", "ftplib.FTP", "smtplib.SMTP", "SSHClient("}},
 	{schedules, schedulers},
@@ -124,6 +127,7 @@ var sources = []struct {
 	{hooks, []string{"hook"}},
 	{tokens, []string{"auth token", "access-token", "configure get ", "op read ", "pass show "}},
 	{envs, []string{".env"}},
+	{opening, []string{onOpening}},
 }
 
 // agentFiles are the names of files that configure an agent.
@@ -258,7 +262,11 @@ func hasComment(line []byte) bool {
 // searchProgram searches a line of a program for values that come from elsewhere and are run, and for files
 // of the user that are sent or written. It follows variables, so that the steps may be lines apart.
 func (s *Scanner) searchProgram(line []byte) {
+	if s.docs && bytes.Contains(line, []byte(onOpening)) {
+		s.openingLine = s.line
+	}
 	if s.program == code && togglesDocs(line) {
+		s.searchText(line)
 		s.docs = !s.docs
 		return
 	}
@@ -299,6 +307,7 @@ func (s *Scanner) searchProgram(line []byte) {
 	}
 	s.searchConnection(line, does)
 	s.searchStartup(line, here, does)
+	s.searchTasks(line, here, does)
 	s.assign(line, len(here) > 0)
 	if s.program == code {
 		s.packs(line, here)

@@ -59,6 +59,20 @@ func (s *Scanner) searchStartup(line []byte, here []tainted, does taint) {
 	}
 }
 
+// onOpening is the value of a task that an editor runs when a folder is opened.
+const onOpening = "folderOpen"
+
+// searchTasks searches a line of a program for such a task, and for a file with the tasks of an editor that it
+// writes.
+func (s *Scanner) searchTasks(line []byte, here []tainted, does taint) {
+	if does&opening != 0 {
+		s.openingLine = s.line
+	}
+	if !s.writesTasks && hasTaint(here, tasks) && s.spend(line) {
+		s.writesTasks = s.isRedirected(line, tasks) || s.places(line, tasks)
+	}
+}
+
 // isScheduled reports whether a line has a command of scheduled that is not only shown to a user.
 func (s *Scanner) isScheduled(line []byte) bool {
 	m := scheduled().FindIndex(line)
