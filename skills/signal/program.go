@@ -311,6 +311,7 @@ func (s *Scanner) searchProgram(line []byte) {
 	s.assign(line, len(here) > 0)
 	if s.program == code {
 		s.packs(line, here)
+		s.gathers(line, here)
 	}
 	if s.program == shell {
 		s.copies(line, here)

@@ -19,6 +19,8 @@ func (s *Scanner) isSent(line []byte, from taint) bool {
 	line = rest
 	m := sends().FindIndex(line)
 	switch {
+	case m == nil && s.copiesByLogin(line) && !s.isPrinted(line):
+		return true
 	case m == nil:
 		return from&link != 0 && !s.isPrinted(line)
 	case s.program == code:
@@ -29,6 +31,67 @@ func (s *Scanner) isSent(line []byte, from taint) bool {
 	}
 	return !s.isPrinted(line)
 }
+
+// copiesByLogin reports whether a line passes a secret to a shell on another machine. What that shell reads
+// or writes there is on its machine.
+func (s *Scanner) copiesByLogin(line []byte) bool {
+	if m := pipesToLogin().FindIndex(line); m != nil {
+		passed := pipeline(line, m[0])
+		if at := pipesToLogin().FindIndex(passed); at != nil && s.hasSecret(passed[:at[0]]) {
+			return true
+		}
+	}
+	m := readByLogin().FindSubmatch(line)
+	return m != nil && s.hasSecret(m[1])
+}
+
+// Expressions that match a shell on another machine which gets the output of a command, or a file.
+var (
+	pipesToLogin = pattern.New(`\|\s*(?:sudo\s+)?ssh\s`)
+	readByLogin  = pattern.New(`\bssh\s[^|;<]*<\s*(` + oneWord + `)`)
+)
+
+// gathers records the list or the table that a line puts a secret into, and the parameter of a function that
+// gets one after the other.
+func (s *Scanner) gathers(line []byte, here []tainted) {
+	if len(s.names) == maxNames || !hasTaint(here, secret|environ) || !s.spend(line) {
+		return
+	}
+	if m := eachOf().FindSubmatch(line); m != nil && s.hasSecret(m[1]) {
+		s.name(string(m[2]), secret)
+	}
+	const most = 4 // of a line
+	for _, m := range element().FindAllSubmatchIndex(line, most) {
+		name, rest := line[m[2]:m[3]], line[m[1]:]
+		if headerName().Match(name) {
+			continue
+		}
+		from := taint(0)
+		isRead := readsText().Match(rest)
+		for _, t := range s.taintOf(rest) {
+			// A list of names alone has no secret.
+			if isRead || t.name != "" && bytes.HasPrefix(bytes.TrimLeft(rest, " "), []byte(t.name)) {
+				from |= t.from & (secret | environ)
+			}
+		}
+		if from&environ != 0 && !s.keepsWhole(nil, rest) {
+			from &^= environ
+		}
+		if from != 0 {
+			s.name(string(name), from)
+		}
+	}
+}
+
+// Expressions that match what puts a value into a list or a table, a call of a function for each of several
+// values, the name of the headers of a request, and a call that reads a text.
+var (
+	element = pattern.New(`(?:^|[{;:]|=>)\s*([A-Za-z_]\w{0,60})(?:\[[^\]=]+\]\s*\+?=\s*` +
+		`|\.(?:append|extend|push|unshift|add|set|update|insert)\(\s*)`)
+	eachOf     = pattern.New(`^\s*(.*)\.(?:forEach|map)\(\s*(?:async\s*)?\(?\s*([A-Za-z_]\w{0,60})\s*\)?\s*=>`)
+	headerName = pattern.New(`(?i)header|environ|^env$|auth`)
+	readsText  = pattern.New(`\b(?:read\w*|open|b64encode)\(`)
+)
 
 // logins matches the parts of a command that a service asks for: a header, and a field of a form that is a
 // variable. A script that gets its key from a keychain logs in with them, and its command has a line for

@@ -62,8 +62,8 @@ func (s *Scanner) searchStartup(line []byte, here []tainted, does taint) {
 // onOpening is the value of a task that an editor runs when a folder is opened.
 const onOpening = "folderOpen"
 
-// searchTasks searches a line of a program for such a task, and for a file with the tasks of an editor that it
-// writes.
+// searchTasks searches a line of a program for such a task, and for a file with the tasks of an editor that
+// it writes.
 func (s *Scanner) searchTasks(line []byte, here []tainted, does taint) {
 	if does&opening != 0 {
 		s.openingLine = s.line
