@@ -78,11 +78,42 @@ func (s *Scanner) sendsEnv(line []byte, from taint) bool {
 		} else {
 			sent = logins().ReplaceAll(sent, nil)
 		}
-		if s.hasKind(sent, environ) && !s.isPrinted(sent) && (s.program == code || !s.isPrinted(line)) {
+		if s.hasEnv(sent) && !s.isPrinted(sent) && (s.program == code || !s.isPrinted(line)) {
 			return true
 		}
 	}
-	return from&link != 0 && s.program == code && !s.isPrinted(line)
+	return from&link != 0 && s.program == code && s.hasEnv(line) && !s.isPrinted(line)
+}
+
+// hasEnv reports whether a text has the whole text of the file, and not only the name of its variable: a
+// program has keys and fields of the same name.
+func (s *Scanner) hasEnv(text []byte) bool {
+	return slices.ContainsFunc(s.taintOf(text), func(t tainted) bool {
+		return t.from&environ != 0 && (t.name == "" || s.program != code || usesName(text, []byte(t.name)))
+	})
+}
+
+// usesName reports whether a program uses the value of a variable.
+func usesName(text, name []byte) bool {
+	for from := 0; ; {
+		i := bytes.Index(text[from:], name)
+		if i < 0 {
+			return false
+		}
+		at, end := from+i, from+i+len(name)
+		from = end
+		before, after := byte(' '), bytes.TrimLeft(text[end:], " ")
+		if at > 0 {
+			before = text[at-1]
+		}
+		isPart := isWord(before) || before == '.' || end < len(text) && isWord(text[end])
+		isLiteral := (before == '"' || before == '\'') && end < len(text) && text[end] == before ||
+			len(name) == 1 && end < len(text) && (text[end] == '"' || text[end] == '\'')
+		isKey := len(after) > 0 && (after[0] == ':' || after[0] == '=' && !bytes.HasPrefix(after, []byte("==")))
+		if !isPart && !isLiteral && !isKey {
+			return true
+		}
+	}
 }
 
 // Expressions that match a call or a command that sends something, a command that loads variables, and the

@@ -423,7 +423,7 @@ func (s *Scanner) assign(line []byte, isTainted bool) {
 		if s.program == shell && bytes.ContainsAny(value, "(\x60") {
 			from &^= arrived
 		}
-		if from&environ != 0 && !s.keepsWhole(line, value) {
+		if from&environ != 0 && !(s.hasEnv(value) && s.keepsWhole(line, value)) {
 			from &^= environ
 		}
 	}

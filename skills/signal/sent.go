@@ -74,7 +74,7 @@ func (s *Scanner) gathers(line []byte, here []tainted) {
 				from |= t.from & (secret | environ)
 			}
 		}
-		if from&environ != 0 && !s.keepsWhole(nil, rest) {
+		if from&environ != 0 && !(s.hasEnv(rest) && s.keepsWhole(nil, rest)) {
 			from &^= environ
 		}
 		if from != 0 {
