@@ -213,7 +213,8 @@ func (s *Scanner) starts(line, name []byte, isCall bool) bool {
 			isName := m != nil && (m[2] >= 0 || bytes.IndexByte(name, '/') >= 0)
 			// The first element of a list is behind a parenthesis too.
 			isList := isName && m[0] > 0 && before[m[0]] == '(' && before[m[0]-1] == '='
-			if isName && !isList && quoteAt(line, m[0]) == 0 && !bytes.Contains(before[m[0]:], []byte("chmod")) {
+			if isName && !isList && quoteAt(line, m[0]) == 0 &&
+				!bytes.Contains(before[m[0]:], []byte("chmod")) {
 				return true
 			}
 			continue

@@ -13,7 +13,8 @@ import (
 // Expressions that match what takes the whole text of the file: a command, and a call in other languages.
 var (
 	envCommand = pattern.New(`(?:@|<\s*|--(?:post|body)-file[=\s]+|\s-T\s*|--upload-file[=\s]+` +
-		`|\b(?:cat|tac|base64|xxd|od|hexdump|gzip|openssl|head|tail|strings|tr|tar\s+-?\w*c\w*)\s[^|;&)\x60]*` +
+		`|\b(?:cat|tac|base64|xxd|od|hexdump|gzip|openssl|head|tail|strings|tr|tar\s+-?\w*c\w*)` +
+		`\s[^|;&)\x60]*` +
 		`|-name\s)["']?(?:\./|\$\{?PWD\}?/)?\.env["']?(?:$|[\s"')|;&\x60,])` +
 		`|(?:\s|/)\.env["']?\s*\|.*\b(?:curl|wget|nc|ncat)\s`)
 	envCall = pattern.New(`\b(?:open|readFile(?:Sync)?|createReadStream|file_get_contents|Bun\.file` +
@@ -63,8 +64,10 @@ var (
 var wholeCalls = []string{"open", "readFile", "readFileSync", "createReadStream", "file_get_contents", "file",
 	"readTextFile", "readTextFileSync", "read", "binread", "read_text", "read_bytes", "readlines", "Path",
 	"join", "resolve", "cwd", "getcwd", "dirname", "abspath", "expanduser", "home", "b64encode", "dumps",
-	"stringify", "from", "btoa", "encode", "decode", "toString", "trim", "strip", "quote", "encodeURIComponent",
-	"urlencode", "str", "bytes", "compress", "hexlify", "hex", "Request", "Blob", "readdirSync", "readdir",
+	"stringify", "from", "btoa", "encode", "decode", "toString", "trim", "strip", "quote",
+	"encodeURIComponent",
+	"urlencode",
+	"str", "bytes", "compress", "hexlify", "hex", "Request", "Blob", "readdirSync", "readdir",
 	"listdir", "filter", "startsWith", "startswith", "map", "glob", "rglob", "iglob", "list"}
 
 // sendsEnv reports whether a line sends the whole text of the file.
@@ -109,7 +112,8 @@ func usesName(text, name []byte) bool {
 		isPart := isWord(before) || before == '.' || end < len(text) && isWord(text[end])
 		isLiteral := (before == '"' || before == '\'') && end < len(text) && text[end] == before ||
 			len(name) == 1 && end < len(text) && (text[end] == '"' || text[end] == '\'')
-		isKey := len(after) > 0 && (after[0] == ':' || after[0] == '=' && !bytes.HasPrefix(after, []byte("==")))
+		isKey := len(after) > 0 && (after[0] == ':' || after[0] == '=' &&
+			!bytes.HasPrefix(after, []byte("==")))
 		if !isPart && !isLiteral && !isKey {
 			return true
 		}
@@ -122,7 +126,8 @@ var (
 	requests = pattern.New(`(?i)\b(?:requests|httpx|session|client|axios|got|http)\.(?:post|put|patch|get` +
 		`|request)\(|\baxios\(|\burlopen\(|\bfetch\(|\.send(?:all|Beacon)?\(|\b(?:curl|wget)\s` +
 		`|\b(?:Invoke-(?:RestMethod|WebRequest)|irm|iwr)\s|\bnc(?:at)?\s|/dev/tcp/`)
-	exports = pattern.New(`(?:^|[\s;&|])(?:export|env|eval|source|\.)\s+["']?(?:\$\(|<\(|\x60)[^)\x60]*[)\x60]`)
+	exports = pattern.New(`(?:^|[\s;&|])(?:export|env|eval|source|\.)\s+["']?` +
+		`(?:\$\(|<\(|\x60)[^)\x60]*[)\x60]`)
 	headers = pattern.New(`\bheaders\b["']?\s*[=:]\s*\{[^}]*\}`)
 )
 

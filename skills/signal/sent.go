@@ -88,7 +88,8 @@ func (s *Scanner) gathers(line []byte, here []tainted) {
 var (
 	element = pattern.New(`(?:^|[{;:]|=>)\s*([A-Za-z_]\w{0,60})(?:\[[^\]=]+\]\s*\+?=\s*` +
 		`|\.(?:append|extend|push|unshift|add|set|update|insert)\(\s*)`)
-	eachOf     = pattern.New(`^\s*(.*)\.(?:forEach|map)\(\s*(?:async\s*)?\(?\s*([A-Za-z_]\w{0,60})\s*\)?\s*=>`)
+	eachOf = pattern.New(`^\s*(.*)\.(?:forEach|map)\(\s*(?:async\s*)?\(?\s*` +
+		`([A-Za-z_]\w{0,60})\s*\)?\s*=>`)
 	headerName = pattern.New(`(?i)header|environ|^env$|auth`)
 	readsText  = pattern.New(`\b(?:read\w*|open|b64encode)\(`)
 )
