@@ -24,8 +24,11 @@ func loads(line []byte) bool {
 }
 
 // isOpen reports whether one of the values is an open address.
-func isOpen(values []tainted) bool {
-	return slices.ContainsFunc(values, func(t tainted) bool { return t.from&open != 0 })
+func isOpen(values []tainted) bool { return hasTaint(values, open) }
+
+// hasTaint reports whether one of the values is of a kind.
+func hasTaint(values []tainted, kind taint) bool {
+	return slices.ContainsFunc(values, func(t tainted) bool { return t.from&kind != 0 })
 }
 
 // savedIn matches the names of files into which a command downloads.
@@ -40,11 +43,22 @@ var sharedDirs = []string{"/tmp/", "/var/tmp/", "/dev/shm/"}
 // keepsName matches a command that saves under the last part of an address.
 var keepsName = pattern.New(`\bwget\s|\bcurl\b.*\s(?:-[a-zA-Z]*O\b|--remote-name)`)
 
-// drops records the files into which a command downloads from an open address.
+// drops records the files into which a command downloads from an open address, and the temporary ones from
+// any address.
 func (s *Scanner) drops(command []byte) {
+	const most = 8 // files of a command
 	isFetch := func(name string) bool { return bytes.Contains(command, []byte(name)) }
-	if !slices.ContainsFunc([]string{"curl", "wget", "iwr", "irm", "Web", "web", "certutil"}, isFetch) ||
-		!isOpen(s.taintOf(command)) {
+	if !slices.ContainsFunc([]string{"curl", "wget", "iwr", "irm", "Web", "web", "certutil"}, isFetch) {
+		return
+	}
+	if here := s.taintOf(command); !isOpen(here) {
+		if s.program == shell && hasTaint(here, temporary) && !fromHere(command) {
+			for _, m := range savedIn().FindAllSubmatch(command, most) {
+				if s.hasKind(m[1], temporary) {
+					s.drop(m[1], arrived)
+				}
+			}
+		}
 		return
 	}
 	if s.program == shell {
@@ -53,24 +67,23 @@ func (s *Scanner) drops(command []byte) {
 			s.name(dir, dropped)
 		}
 	}
-	const most = 8 // files of a command
 	found := savedIn().FindAllSubmatch(command, most)
 	for _, m := range found {
-		s.drop(m[1])
+		s.drop(m[1], dropped)
 	}
 	if len(found) > 0 || !keepsName().Match(command) {
 		return
 	}
 	for word := range bytes.FieldsSeq(command) {
 		if bytes.Contains(word, []byte("://")) {
-			s.drop(bytes.Trim(word, "\"';&|)`"))
+			s.drop(bytes.Trim(word, "\"';&|)`"), dropped)
 			return
 		}
 	}
 }
 
 // drop records a file that a command names by its path, by a variable, or by the address that it comes from.
-func (s *Scanner) drop(name []byte) {
+func (s *Scanner) drop(name []byte, from taint) {
 	if bytes.Contains(name, []byte("://")) {
 		name = name[bytes.LastIndexByte(name, '/')+1:]
 	}
@@ -85,7 +98,7 @@ func (s *Scanner) drop(name []byte) {
 	if len(name) == 0 || string(name) == "-" || bytes.HasPrefix(name, []byte("/dev/")) {
 		return
 	}
-	s.name(string(name), dropped)
+	s.name(string(name), from)
 }
 
 // name records a value and where it comes from.
@@ -119,6 +132,10 @@ func (s *Scanner) writesFile(line []byte, here []tainted) {
 	if len(s.names) >= maxNames-kept || !s.spend(line) {
 		return
 	}
+	// The function returns the name of the file, which is a temporary one without an argument.
+	if m := retrieved().FindSubmatch(line); m != nil {
+		s.name(string(m[1]), written|arrived)
+	}
 	m := writtenAs().FindSubmatch(line)
 	if m == nil {
 		return
@@ -138,6 +155,9 @@ func (s *Scanner) writesFile(line []byte, here []tainted) {
 	}
 	s.name(string(name), from)
 }
+
+// retrieved matches the variable for the name of a file that is fetched.
+var retrieved = pattern.New(`^\s*([A-Za-z_]\w{0,60})\s*(?:,\s*\w+\s*)?=\s*[\w.]*\burlretrieve\(`)
 
 // Expressions that match the text between the beginning of a line and a file that it starts, and for chmod
 // the text after the file.
@@ -188,6 +208,17 @@ func (s *Scanner) starts(line, name []byte, isCall bool) bool {
 			return false
 		}
 		before, after := line[:at], line[end:]
+		if isCall && s.program != code {
+			m := started().FindSubmatchIndex(before)
+			isName := m != nil && (m[2] >= 0 || bytes.IndexByte(name, '/') >= 0)
+			// The first element of a list is behind a parenthesis too.
+			isList := isName && m[0] > 0 && before[m[0]] == '(' && before[m[0]-1] == '='
+			if isName && !isList && quoteAt(line, m[0]) == 0 &&
+				!bytes.Contains(before[m[0]:], []byte("chmod")) {
+				return true
+			}
+			continue
+		}
 		if isCall {
 			m := startedIn().FindIndex(before)
 			if m != nil && before[m[0]] != '`' && !bytes.Contains(before[m[0]:], []byte("chmod")) {
@@ -268,16 +299,15 @@ func (s *Scanner) startsDropped(command []byte, line int) bool {
 		return false
 	}
 	values := s.taintOf(command)
-	if !slices.ContainsFunc(values, func(t tainted) bool { return t.from&dropped != 0 }) ||
-		!s.spend(command) ||
-		!s.isStarted(command, values, dropped) {
+	if !hasTaint(values, dropped|arrived) || !s.spend(command) || !s.isStarted(command, values, dropped) &&
+		!(s.program == shell && s.isStarted(command, values, arrived)) {
 		return false
 	}
 	if s.program == none && s.isExample(nil, command) || s.program != none && s.isPrinted(command) {
 		return false
 	}
 	s.countPlain(Pipe, line)
-	s.names = slices.DeleteFunc(s.names, func(t tainted) bool { return t.from&dropped != 0 })
+	s.names = slices.DeleteFunc(s.names, func(t tainted) bool { return t.from&(dropped|arrived) != 0 })
 	return true
 }
 

@@ -55,10 +55,28 @@ func (s *Scanner) addHidden(line []byte) {
 func (s *Scanner) endHidden() {
 	s.hiding = false
 	// An order has no harmless use where no reader of the page sees it: authors' comments are about the text.
-	if s.spend(s.hidden) && order().Match(s.hidden) {
+	if s.spend(s.hidden) && order().Match(s.hidden) && !onlyReads(s.hidden) {
 		s.countPlain(Comment, s.hiddenLine)
 	}
 }
+
+// onlyReads reports whether all that a comment orders is to read texts of its skill.
+func onlyReads(comment []byte) bool {
+	rest := reading().ReplaceAll(comment, nil)
+	return len(rest) < len(comment) && !bytes.ContainsAny(rest, "~$/\\`@|") && !order().Match(rest) &&
+		!obeys().Match(rest)
+}
+
+// reading matches the order to read a text of a skill, by its path in the skill.
+var reading = pattern.New(`(?i)\b(?:read|open|see|consult|check)\s+(?:the\s+)?(?:files?\s+)?` + ownText +
+	`(?:(?:,|,?\s+and)\s+` + ownText + `)*`)
+
+const ownText = "[`\"']?(?:\\./)?(?:(?:references?|docs?|assets|examples?|resources|templates" +
+	"|guides|rules)/(?:[\\w-]+/)*[\\w-]+|SKILL|README)\\.(?:md|txt)\\b[`\"']?"
+
+// obeys matches an order to do what a text says, or one about other files.
+var obeys = pattern.New(`(?i)\b(?:follow|do (?:as|what)|apply|comply|carry out|perform|execute)\b` +
+	`|\B\.\w|\w\.[a-z]\w`)
 
 // reference matches a comment of Markdown that is written as the definition of a link.
 var reference = pattern.New(`^\s{0,3}\[//\]:\s*(?:#|<>)\s*[("'](.*)[)"']\s*$`)

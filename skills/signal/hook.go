@@ -32,7 +32,7 @@ func (s *Scanner) isOrdinaryHook(line []byte) bool {
 		return false
 	}
 	if m := hookText().FindSubmatch(line); m != nil {
-		s.hookEnd, s.hookLine = append(append(s.hookEnd[:0], m[1]...), m[2]...), s.line
+		s.beginHook(line, false, m[1], m[2])
 		return true
 	}
 	if m := hookDir().FindSubmatch(line); m != nil && !bytes.Contains(m[1], []byte("..")) {
@@ -43,12 +43,48 @@ func (s *Scanner) isOrdinaryHook(line []byte) bool {
 	return false
 }
 
-// searchHook searches a line of a git hook that a program writes.
+// beginHook records the end of a hook, or of settings of a shell, whose lines follow.
+func (s *Scanner) beginHook(line []byte, isSettings bool, end ...[]byte) {
+	s.hookEnd, s.hookLine, s.isSettings = append(s.hookEnd[:0], bytes.Join(end, nil)...), s.line, isSettings
+	s.isIndented = bytes.Contains(line, []byte("<<-"))
+}
+
+// searchText searches the line where a literal of several lines begins or ends. A program may write the
+// literal as a hook.
+func (s *Scanner) searchText(line []byte) {
+	at := max(bytes.LastIndex(line, []byte(`"""`)), bytes.LastIndex(line, []byte("'''")))
+	head, text := line[:at], line[at+len(`"""`):]
+	if s.docs {
+		if len(s.hookEnd) > 0 {
+			s.searchHook(head)
+			s.hookEnd = s.hookEnd[:0]
+		}
+		return
+	}
+	head = s.joined(head)
+	here := s.taintOf(head)
+	if !hasTaint(here, startup|tasks) || !s.spend(head) {
+		return
+	}
+	s.writesTasks = s.writesTasks || s.places(head, tasks)
+	if s.places(head, startup) {
+		isHook := bytes.Contains(bytes.ToLower(head), []byte("hook"))
+		s.beginHook(head, !isHook, []byte("END"))
+		if text = bytes.TrimRight(text, "\\\r"); len(text) > 0 {
+			s.searchHook(text)
+		}
+	}
+}
+
+// searchHook searches a line of a git hook, or of settings, that a program writes.
 func (s *Scanner) searchHook(line []byte) {
-	text := bytes.TrimSpace(line)
+	text, end := bytes.TrimSpace(line), bytes.TrimRight(line, "\r")
+	if s.isIndented {
+		end = bytes.TrimLeft(end, "\t")
+	}
 	switch {
-	case bytes.Equal(text, s.hookEnd):
-	case !s.spend(line), !callsTools(text):
+	case bytes.Equal(end, s.hookEnd):
+	case !s.spend(line), s.isSettings && !s.setsOnly(text), !s.isSettings && !callsTools(text):
 		s.countPlain(Unasked, s.hookLine)
 	default:
 		return

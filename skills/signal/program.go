@@ -46,19 +46,22 @@ func interpreterOf(line []byte) language {
 }
 
 // taint is where the value of a variable comes from.
-type taint uint16
+type taint uint32
 
 const (
-	fetched  taint = 1 << iota // it was downloaded or decoded
-	secret                     // a secret of the user
-	settings                   // the name of a file that configures an agent
-	piped                      // a command that runs what it downloads
-	open                       // an address that shows nothing about who answers
-	written                    // the name of a file that the program writes
-	dropped                    // the name of a file with what an open address answered
-	startup                    // the name of a file that other programs run by themselves
-	link                       // a connection to another machine
-	arrived                    // the name of a file that the program fetched, from whatever address
+	fetched   taint = 1 << iota // it was downloaded or decoded
+	secret                      // a secret of the user
+	settings                    // the name of a file that configures an agent
+	piped                       // a command that runs what it downloads
+	open                        // an address that shows nothing about who answers
+	written                     // the name of a file that the program writes
+	dropped                     // the name of a file with what an open address answered
+	startup                     // the name of a file that other programs run by themselves
+	link                        // a connection to another machine
+	arrived                     // the name of a file that the program fetched, from whatever address
+	environ                     // the text of the project's .env
+	temporary                   // the name of a temporary file or directory
+	tasks                       // the name of a file with tasks of an editor
 
 	// Facts about a line, which no variable inherits.
 	schedules // it may make other programs run one later
@@ -66,6 +69,8 @@ const (
 	connects  // it opens a connection between any two programs
 	hooks     // it may write a git hook
 	tokens    // it may print what the user is logged in with
+	envs      // it names a file .env
+	opening   // it may be a task that runs when a folder is opened
 
 	values = schedules - 1
 )
@@ -95,7 +100,7 @@ var sources = []struct {
 	{secret, []string{".ssh/", ".ssh\"", ".ssh'", "id_rsa", "id_ed25519", ".aws/credentials", ".aws\"",
 		"~/.ssh", "~/.aws", "~/.config/gcloud", "~/.kube", "~/.docker/config.json", "~/.password-store",
 		"$HOME/.ssh", "$HOME/.aws", "$HOME/.kube", ".config/google-chrome", "Google/Chrome",
-		"User Data", ".mozilla/firefox", "Library/Keychains", " .env |", "**os.environ", "str(os.environ",
+		"User Data", ".mozilla/firefox", "Library/Keychains", "**os.environ", "str(os.environ",
 		"key4.db", "logins.json",
 		"Local Extension Settings", "dump-keychain", "\"env | ", "$(env |", "; env |", "& env |",
 		"env | base64",
@@ -105,14 +110,15 @@ var sources = []struct {
 		"find-generic-password",
 		"wallet.dat", "/etc/shadow", "dict(os.environ)", "os.environ.copy()", "os.environ.items()",
 		"JSON.stringify(process.env)", "$(printenv", "$(env)", ".bash_history", ".zsh_history",
-		"cookies.sqlite", "@.env", "cat .env",
-		"< .env",
+		"cookies.sqlite",
 		// what agents log in with, wallets, and a password that the user types
 		".claude/.credentials", ".codex/auth.json", ".gemini/oauth_creds", ".config/gh/hosts",
 		".electrum", "/Exodus", ".config/solana", ".bitcoin", ".ethereum/keystore", "Ledger Live",
 		"hidden answer"}},
 	{settings, agentFiles},
 	{startup, startupFiles},
+	{temporary, []string{"mktemp"}},
+	{tasks, []string{".vscode/tasks", "tasks.json"}},
 	{link, []string{"https.request(", "http.request(", "net.connect(", "tls.connect(", "HTTPSConnection(",
 		"HTTPConnection(", "ftplib.FTP", "smtplib.SMTP", "SSHClient("}},
 	{schedules, schedulers},
@@ -120,6 +126,8 @@ var sources = []struct {
 	{connects, sockets},
 	{hooks, []string{"hook"}},
 	{tokens, []string{"auth token", "access-token", "configure get ", "op read ", "pass show "}},
+	{envs, []string{".env"}},
+	{opening, []string{onOpening}},
 }
 
 // agentFiles are the names of files that configure an agent.
@@ -254,7 +262,11 @@ func hasComment(line []byte) bool {
 // searchProgram searches a line of a program for values that come from elsewhere and are run, and for files
 // of the user that are sent or written. It follows variables, so that the steps may be lines apart.
 func (s *Scanner) searchProgram(line []byte) {
+	if s.docs && bytes.Contains(line, []byte(onOpening)) {
+		s.openingLine = s.line
+	}
 	if s.program == code && togglesDocs(line) {
+		s.searchText(line)
 		s.docs = !s.docs
 		return
 	}
@@ -295,9 +307,11 @@ func (s *Scanner) searchProgram(line []byte) {
 	}
 	s.searchConnection(line, does)
 	s.searchStartup(line, here, does)
+	s.searchTasks(line, here, does)
 	s.assign(line, len(here) > 0)
 	if s.program == code {
 		s.packs(line, here)
+		s.gathers(line, here)
 	}
 	if s.program == shell {
 		s.copies(line, here)
@@ -372,8 +386,11 @@ func (s *Scanner) tainted(line []byte, from taint) (here []tainted) {
 	if openText(line) {
 		here = append(here, tainted{from: open})
 	}
-	if from&secret == 0 && hasOwnEnv(line) {
+	if from&envs != 0 && from&secret == 0 && hasOwnEnv(line) {
 		here = append(here, tainted{from: secret})
+	}
+	if from&envs != 0 && s.readsEnv(line) {
+		here = append(here, tainted{from: environ})
 	}
 	for _, known := range s.names {
 		// The name of a file follows a directory, so a directory never ends a word.
@@ -397,10 +414,17 @@ func (s *Scanner) assign(line []byte, isTainted bool) {
 	}
 	from := taint(0)
 	if isTainted {
-		for _, t := range s.taintOf(value) {
+		for _, t := range s.taintOf(s.withoutKeys(value)) {
 			if t.name != string(name) {
 				from |= t.from
 			}
+		}
+		// The output of a command is not the name of the file that it reads.
+		if s.program == shell && bytes.ContainsAny(value, "(\x60") {
+			from &^= arrived
+		}
+		if from&environ != 0 && !(s.hasEnv(value) && s.keepsWhole(line, value)) {
+			from &^= environ
 		}
 	}
 	if bytes.Contains(value, []byte("curl ")) || bytes.Contains(value, []byte("wget ")) {
@@ -417,16 +441,20 @@ func (s *Scanner) assign(line []byte, isTainted bool) {
 
 // copies records the temporary files that a command makes of a secret.
 func (s *Scanner) copies(line []byte, here []tainted) {
-	if !slices.ContainsFunc(here, func(t tainted) bool { return t.from&secret != 0 }) || !s.spend(line) {
+	from := taint(0)
+	for _, t := range here {
+		from |= t.from & (secret | environ)
+	}
+	if from == 0 || !s.spend(line) {
 		return
 	}
 	if m := copied().FindSubmatch(line); m != nil {
-		s.name(string(m[1]), secret)
+		s.name(string(m[1]), from)
 	}
 	for word := range bytes.FieldsSeq(line) {
 		word = bytes.Trim(word, "\"';&|)>")
 		if bytes.HasPrefix(word, []byte("/tmp/")) {
-			s.name(string(word), secret)
+			s.name(string(word), from)
 		}
 	}
 }
@@ -569,39 +597,12 @@ func (s *Scanner) searchSinks(line []byte, here []tainted) {
 		from&written != 0 && s.loads && s.isStarted(line, here, written),
 		from&arrived != 0 && s.isStarted(line, here, arrived):
 		s.countPlain(Pipe, s.line)
-	case from&secret != 0 && s.isSent(line, from):
+	case from&secret != 0 && s.isSent(line, from), from&environ != 0 && s.sendsEnv(line, from):
 		s.countPlain(Phrase, s.line)
 	case from&settings != 0 && s.writesSettings(line) && !s.isPrinted(line):
 		s.countPlain(Config, s.line)
 	}
 }
-
-// isSent reports whether a line sends something, and does not only show a command that would.
-func (s *Scanner) isSent(line []byte, from taint) bool {
-	if s.isJoined && s.program == shell {
-		line = logins().ReplaceAll(line, nil)
-		if !slices.ContainsFunc(s.taintOf(line), func(t tainted) bool { return t.from&secret != 0 }) {
-			return false
-		}
-	}
-	m := sends().FindIndex(line)
-	switch {
-	case m == nil:
-		return from&link != 0 && !s.isPrinted(line)
-	case s.program == code:
-		return !s.isPrinted(line) || quoteAt(line, m[0]) == 0
-	}
-	if end := bytes.LastIndexAny(line[:m[0]], ";&"); end >= 0 && quoteAt(line, end) == 0 {
-		line = line[end+1:]
-	}
-	return !s.isPrinted(line)
-}
-
-// logins matches the parts of a command that a service asks for: a header, and a field of a form that is a
-// variable. A script that gets its key from a keychain logs in with them, and its command has a line for
-// each.
-var logins = pattern.New(`\s(?:-H|--header)[\s=]*(?:"[^"(\x60]*"|'[^']*')` +
-	`|\s["']?[\w-]+=\$\{?\w+\}?["']?(?:[\s)]|$)`)
 
 // writesSettings reports whether a line writes a file that configures an agent.
 func (s *Scanner) writesSettings(line []byte) bool {
@@ -744,17 +745,6 @@ func (s *Scanner) searchInline(line []byte) {
 	}
 	s.program = shell
 }
-
-// sends matches what sends data to another machine.
-var sends = pattern.New(`(?i)\bcurl\b.*\s(?:-d|-F|-T|--data\S*|--form|--upload-file|-X\s*POST)\b|` +
-	`\bwget\b.*--post|` +
-	`\brequests\.(?:post|put)\(|\burlopen\(|\bfetch\(|\baxios\b|\bhttps?\.request\(|\bhttpx\.(?:post|` +
-	`put)\(|` +
-	`\bInvoke-(?:RestMethod|WebRequest)\b|\birm\b|\biwr\b|\bnc(?:at)?\s+\S|/dev/tcp/|\.send(?:all)?\(|` +
-	`\bscp\s|\brsync\s|` +
-	`\bxargs\b.*\b(?:curl|wget)\b|\bgh\s+gist\s+create\b|\bsendmail\b|\bapi\.telegram\.org\b` +
-	`|\bdiscord(?:app)?\.com/api/webhooks\b` +
-	`|\bnslookup\b|\bdig\s`)
 
 // writes matches what writes a file.
 var writes = pattern.New(`(?i)\|\s*(?:sudo\s+)?tee\b|\.write(?:_text|_bytes|lines)?\(|\b(?:write|` +

@@ -101,10 +101,15 @@ type Scanner struct {
 	configured  int  // the line of an order to change an agent's configuration, or 0
 	open        bool // the saved file came from an open address
 
-	hookEnd    []byte // the line that ends the git hook which the program writes, or nothing
+	hookEnd    []byte // the line that ends the git hook or the settings which the program writes, or nothing
 	hookLine   int    // the line where the program begins to write it
+	isSettings bool   // these are settings of a shell
+	isIndented bool   // tabs may precede the line that ends it
 	hooksLine  int    // the line that names a directory of the project as the one of its git hooks, or 0
 	fillsHooks bool   // the program puts something else into a directory of hooks
+
+	openingLine int  // the line of a task that runs when a folder is opened, or 0
+	writesTasks bool // the program writes the tasks of an editor
 
 	escape         byte   // the character that escapes the end of a line in a shell
 	statement      []byte // the lines of a statement that the next line continues, or nothing
@@ -518,6 +523,9 @@ func (s *Scanner) End() []Signal {
 	}
 	if s.hooksLine > 0 && s.fillsHooks {
 		s.countPlain(Unasked, s.hooksLine)
+	}
+	if s.openingLine > 0 && s.writesTasks {
+		s.countPlain(Unasked, s.openingLine)
 	}
 	var out []Signal
 	for kind, found := range s.found {

@@ -260,7 +260,9 @@ func TestTextAroundIsBounded(t *testing.T) {
 		strings.Repeat("'a' + 'b', ", 300) + "\n", strings.Repeat("curl 1.2.3.4 > a; cp ~/.ssh $D; crontab ", 90) + "\n",
 		strings.Repeat("a/.x/.env ", 400) + "\n", "atob( " + strings.Repeat("exec(z ", 500) + "\n",
 		strings.Repeat("f(\n", 1_000), strings.Repeat("a |\n", 800), strings.Repeat("f(", 2_000) + "\n",
-		strings.Repeat("echo export A=1 >> .bashrc; ", 140) + "\n"} {
+		strings.Repeat("echo export A=1 >> .bashrc; ", 140) + "\n",
+		strings.Repeat("x = requests.get(open('.env', u)); curl $(cat .env) ", 70) + "\n",
+		strings.Repeat("scp -i ~/.ssh/x k=.ssh/k.pub h: ", 120) + "\n"} {
 		for _, name := range []string{"a.md", "a.sh", "a.py"} {
 			began := time.Now()
 			searched(name, []byte(strings.Repeat(line, MaxFile/len(line))))

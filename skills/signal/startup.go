@@ -44,12 +44,32 @@ func (s *Scanner) searchStartup(line []byte, here []tainted, does taint) {
 	if !isStartup && !isScheduler || !s.spend(line) || s.isPrinted(line) {
 		return
 	}
+	if isStartup && s.program == shell {
+		if m := settingsText().FindSubmatch(line); m != nil {
+			s.beginHook(line, true, m[1], m[2])
+			return
+		}
+	}
 	if !has("/.ssh/") {
-		line = afterSettings(line)
+		line = s.afterSettings(line)
 	}
 	if isScheduler && s.isScheduled(line) || isStartup && (s.isRedirected(line, startup) || s.places(line,
 		startup)) {
 		s.countPlain(Unasked, s.line)
+	}
+}
+
+// onOpening is the value of a task that an editor runs when a folder is opened.
+const onOpening = "folderOpen"
+
+// searchTasks searches a line of a program for such a task, and for a file with the tasks of an editor that
+// it writes.
+func (s *Scanner) searchTasks(line []byte, here []tainted, does taint) {
+	if does&opening != 0 {
+		s.openingLine = s.line
+	}
+	if !s.writesTasks && hasTaint(here, tasks) && s.spend(line) {
+		s.writesTasks = s.isRedirected(line, tasks) || s.places(line, tasks)
 	}
 }
 
@@ -131,17 +151,93 @@ func argument(list []byte) []byte {
 // addsContent matches what writes a file in PowerShell.
 var addsContent = pattern.New(`(?i)\b(?:Add|Set)-Content\b|\bOut-File\b`)
 
+// settingsText matches the beginning of a text that a shell adds to a file.
+var settingsText = pattern.New(guard + `\s*cat\s*` +
+	`(?:>>\s*(?:"[^"]*"|[^\s<]+)\s*<<-?\s*["']?(\w+)["']?` +
+	`|<<-?\s*["']?(\w+)["']?\s*>>\s*(?:"[^"]*"|\S+))\s*$`)
+
+// Expressions that match a line with nothing but the setting of a variable, an alias, or the setup of an
+// installed program.
+var (
+	setsVariable = pattern.New(`^(?:export|set -gx)\s+(\w+)[= ](` + shellWords + `)$`)
+	setsAlias    = pattern.New(`^alias\s+(?:-g\s+)?([\w.-]+)=("[^"\\` + "`" + `]*"|'[^']*'` +
+		`|[^\s"'\\` + "`" + `;|&<>()]+)\s*(?:#.*)?$`)
+	setsProgram = pattern.New(`^(?:eval\s+"?\$\(|(?:source|\.)\s+<\()([\w.-]+)` + setupOf + `\)"?$`)
+)
+
+// shellWords matches words of a shell, each text in quotes as a whole.
+const shellWords = `(?:"[^"\\` + "`" + `]*"|'[^']*'|[^"'\\` + "`" + `;|&<>()])*`
+
+// setsOnly reports whether a line of the start of a shell is nothing but a setting.
+func (s *Scanner) setsOnly(line []byte) bool {
+	if len(line) == 0 || line[0] == '#' {
+		return true
+	}
+	if m := setsAlias().FindSubmatch(line); m != nil {
+		return s.isPlainAlias(string(m[1]), string(m[2]))
+	}
+	if m := setsProgram().FindSubmatch(line); m != nil {
+		return !runsAnyText(string(m[1]))
+	}
+	m := setsVariable().FindSubmatch(line)
+	return m != nil && isHarmless(string(m[1]), string(m[2]))
+}
+
+// isPlainAlias reports whether an alias runs nothing that is fetched or temporary, and takes no place of a
+// program that a user gives a password.
+func (s *Scanner) isPlainAlias(name, value string) bool {
+	value = strings.Trim(value, `\"'`)
+	split := func(text string) []string {
+		return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t;|&()<>\"'", r) })
+	}
+	words := split(value)
+	if len(words) == 0 {
+		return true
+	}
+	if slices.Contains(trusted, name) && words[0] != name {
+		return false
+	}
+	has := func(text string) bool { return strings.Contains(value, text) }
+	isFetcher := func(word string) bool {
+		return slices.Contains(loadsText, word[strings.LastIndexByte(word, '/')+1:])
+	}
+	isElsewhere := func(t tainted) bool { return t.from&(fetched|piped|dropped|arrived) != 0 }
+	return !slices.ContainsFunc([]string{"$(", "`", "/tmp", "/dev/shm", "://", "/dev/tcp"}, has) &&
+		!slices.ContainsFunc(split(reloads().ReplaceAllString(value, "")), isFetcher) &&
+		!runsText().MatchString(value) && !slices.ContainsFunc(s.taintOf([]byte(value)), isElsewhere) &&
+		!(len(s.saved) > 0 && has(string(s.saved)))
+}
+
+// Expressions that match the parts of an alias that start the shell anew, and that run a text.
+var (
+	reloads = pattern.New(`(?:^|[;&]\s*)(?:(?:source|\.)\s+["']?(?:~|\$HOME)/\.\w*(?:rc|profile)["']?` +
+		`|exec\s+(?:\$SHELL|\w*sh)(?:\s+-l)?)(?:\s*$|\s*[;&])`)
+	runsText = pattern.New(`\|\s*(?:sudo\s+)?(?:ba|z|da|k|fi)?sh\b|\b(?:ba|z|da|k|fi)?sh\s+-\w*c\b`)
+)
+
+// trusted are programs that a user gives a password or a key.
+var trusted = []string{"sudo", "su", "doas", "ssh", "scp", "sftp", "passwd", "gpg", "login", "pass", "op"}
+
+// loadsText are programs that load a text from elsewhere, or run one.
+var loadsText = []string{"curl", "wget", "nc", "ncat", "netcat", "base64", "xxd", "openssl", "eval", "source",
+	".", "exec"}
+
 // afterSettings returns the rest of a line after commands that add nothing but a variable, as installers do
-// for the search path: they run nothing, and name no place where everyone may write. The setup of an
-// installed program is a setting too.
-func afterSettings(line []byte) []byte {
+// for the search path, or an alias: they run nothing, and name no place where everyone may write. The setup
+// of an installed program is a setting too.
+func (s *Scanner) afterSettings(line []byte) []byte {
 	installed := setup().FindSubmatch(line)
 	if installed != nil && !runsAnyText(string(installed[1])) {
 		return nil
 	}
 	for {
 		m := setting().FindSubmatch(line)
-		if m == nil || !isHarmless(string(m[1]), string(m[2])) {
+		switch {
+		case m == nil:
+			return line
+		case len(m[1]) > 0 && !isHarmless(string(m[1]), string(m[2])):
+			return line
+		case len(m[1]) == 0 && !s.isPlainAlias(string(m[3])+string(m[5]), string(m[4])+string(m[6])):
 			return line
 		}
 		line = line[len(m[0]):]
@@ -173,9 +269,12 @@ const guard = `^[\s;&|]*(?:(?:if\s+)?(?:!\s*)?` +
 // quiet matches the arguments of a command that writes nothing.
 const quiet = "(?:[^;&|>$`]|>\\s*/dev/null\\b|>&[12]|\\$(?:[\\w{]|\\(\\w+(?: [\\w-]+)*\\)))*"
 
-// setting matches a command that adds the setting of a variable to a file.
-var setting = pattern.New(guard + `(?:echo|printf)\s+["']?(?:\\n)?(?:export |set -gx )(\w+)[= ]` +
-	`((?:\\"|[^;|&` + "`" + `])*?)>>\s*(?:"[^"]*"|[^\s"';&|]+)`)
+// setting matches a command that adds the setting of a variable, or an alias, to a file.
+var setting = pattern.New(guard + `(?:echo|printf)\s+(?:["']?(?:\\n)?(?:export |set -gx )(\w+)[= ]` +
+	`((?:\\"|[^;|&` + "`" + `])*?)` +
+	`|"(?:\\n)?alias ([\w.-]+)=('[^'"\\]*'|\\"[^'"\\]*\\"|[^\s'"\\;|&]+)(?:\\n)?"\s*` +
+	`|'(?:\\n)?alias ([\w.-]+)=("[^'"\\]*"|[^\s'"\\;|&]+)(?:\\n)?'\s*)` +
+	`>>\s*(?:"[^"]*"|[^\s"';&|]+)`)
 
 // computes matches the beginning of a command in a value, and the name of its program if that is plain.
 var computes = pattern.New(`\$\(\s*(?:([\w.-]+)(?:[\s)]|$))?`)
@@ -192,9 +291,12 @@ var loadVariables = []string{"ENV", "NODE_OPTIONS", "PERL5OPT", "RUBYOPT", "JAVA
 // asks: eval "$(direnv hook bash)". The name has no directory, and the other words are plain, so that the
 // shell runs that program and nothing else.
 var setup = pattern.New(guard + `(?:echo|printf)\s+["'](?:\\n)?(?:eval\s+\\?["']?\\?\$\(` +
-	`|(?:source|\.)\s+<\()([\w.-]+)` +
-	`(?:\s+[\w=.-]+)*\s+(?:init|hook|completions?|activate|shellenv|env|shell|--alias)` +
-	`(?:\s+(?:-\s*)?[\w=.-]*)*\)\\?["']?(?:\\n)?["']\s*>>\s*\S+\s*(?:;\s*fi\s*)?$`)
+	`|(?:source|\.)\s+<\()([\w.-]+)` + setupOf +
+	`\)\\?["']?(?:\\n)?["']\s*>>\s*\S+\s*(?:;\s*fi\s*)?$`)
+
+// setupOf matches the arguments of a program that prints its setup.
+const setupOf = `(?:\s+[\w=.-]+)*\s+(?:init|hook|completions?|activate|shellenv|env|shell|--alias)` +
+	`(?:\s+(?:-\s*)?[\w=.-]*)*`
 
 // anyText are programs, besides shells, that print or run any text, so the line runs whatever a file or an
 // address has.
