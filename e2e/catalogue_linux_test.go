@@ -86,7 +86,7 @@ func TestCatalogue(t *testing.T) {
 	run(1, "front0", "are not authenticated with this --cluster-key", slices.Concat(sync[:len(sync)-1], []string{other})...)
 	run(2, "front0", "leave one of them out", append(sync, "LOCKFILE")...)
 	for _, state := range []string{"front0", "front1"} {
-		run(0, state, "demo: is not installed", append(sync, "--trust-tiers", "--frozen")...)
+		run(0, state, "demo: installed", append(sync, "--trust-tiers", "--frozen")...)
 		run(0, state, "nothing to do", append(sync, "--trust-tiers", "--frozen")...)
 		run(0, state, "ok: ", "verify")
 	}
