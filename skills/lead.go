@@ -19,14 +19,18 @@ func NewLead(instructions []byte) Lead {
 }
 
 // String returns the text, or "" if the data is damaged.
-func (l Lead) String() string {
+func (l Lead) String() string { return l.first(MaxLead, nil) }
+
+// first returns the first bytes of the text, at most most. The whole text is in room meanwhile, if that has
+// MaxLead bytes.
+func (l Lead) first(most int, room []byte) string {
 	size, err := s2.DecodedLen([]byte(l))
 	if err != nil || size > MaxLead {
 		return ""
 	}
-	text, err := s2.Decode(make([]byte, size), []byte(l))
+	text, err := s2.Decode(room, []byte(l))
 	if err != nil {
 		return ""
 	}
-	return string(text)
+	return string(text[:min(len(text), most)])
 }

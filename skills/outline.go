@@ -29,15 +29,16 @@ const maxOutlined = 500
 // Outline returns the outlines of all skills that models may see.
 func (s *Snapshot) Outline() []Outline {
 	all := make([]Outline, 0, len(s.Skills))
+	room := make([]byte, MaxLead) // a text for each of thousands of skills would be garbage
 	for _, sk := range s.Skills {
 		of := func(root Root) bool { return root.Dir == sk.Root.Dir && root.Prefix == sk.Root.Prefix }
 		if sk.Hidden() {
 			continue
 		}
-		f, lead := &sk.Frontmatter, sk.Lead.String()
+		f := &sk.Frontmatter
 		all = append(all, Outline{sk.Path, slices.IndexFunc(s.Roots, of), sk.File, sk.Digest, f.Name,
 			f.Description, f.WhenToUse, f.Tags,
-			strings.ToValidUTF8(lead[:min(len(lead), maxOutlined)], "")})
+			strings.ToValidUTF8(sk.Lead.first(maxOutlined, room), "")})
 	}
 	return all
 }
