@@ -633,6 +633,10 @@ func newDisallowCmd(a *app) *cobra.Command {
 //
 // Errors: *exit.Error if the entries of several skills fit.
 func (a *app) allowedAs(written policy.Entry) (policy.Entry, error) {
+	// An entry of another skill is not meant by the name of one that is installed.
+	if lock, err := a.readLock(); err == nil && lock.Find(written.Skill) != nil {
+		return written, nil
+	}
 	fit := map[string]policy.Entry{} // by name
 	for _, key := range a.Cfg.Keys.Allow {
 		entry, err := key.Entry()

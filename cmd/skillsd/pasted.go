@@ -51,8 +51,8 @@ func pasted(args []string) ([]string, bool) {
 func commandOf(words []string) []string {
 	rest := withoutRunners(words)
 	for _, command := range pastedCommands {
-		// A directory called skills may have a skill called a.
-		isShort := len(command[len(command)-1]) == 1
+		// A directory called skills may have a skill called a, and a skill may be called add-skill.
+		isShort := len(command[len(command)-1]) == 1 || len(command) == 1
 		if startsWith(rest, command) && (!isShort || len(rest) < len(words)) {
 			return command
 		}
@@ -75,6 +75,10 @@ func pastedCommand(args []string) ([]string, bool) {
 	}
 	for at := 1; at < len(args); at++ {
 		words := args[at:]
+		// Behind a source, which is no program that starts a command, the words are names of skills.
+		if at > 1 && isSource(args[at-1]) && !isValue(args[1:at], at-2) {
+			break
+		}
 		if strings.Contains(words[0], " ") { // the command was quoted
 			words = append(strings.Fields(words[0]), words[1:]...)
 		}
@@ -90,13 +94,22 @@ func pastedCommand(args []string) ([]string, bool) {
 // before a command are programs that start it.
 func options(words []string) (kept []string) {
 	for n, word := range words {
-		isOption := strings.HasPrefix(word, "-")
-		isValue := n > 0 && strings.HasPrefix(words[n-1], "-") && !strings.Contains(words[n-1], "=")
-		if isOption || isValue {
+		if strings.HasPrefix(word, "-") || isValue(words, n) {
 			kept = append(kept, word)
 		}
 	}
 	return kept
+}
+
+// isValue reports whether a word may be the value of the option before it.
+func isValue(words []string, n int) bool {
+	return n > 0 && strings.HasPrefix(words[n-1], "-") && !strings.Contains(words[n-1], "=")
+}
+
+// isSource reports whether a word is a path or an address, which the name of a program in a copied command
+// is not.
+func isSource(word string) bool {
+	return !strings.HasPrefix(word, "-") && !strings.Contains(word, " ") && strings.ContainsAny(word, "/:")
 }
 
 // startsWith reports whether words begin with a command; a word may have a version, as in skills@latest.
@@ -172,6 +185,15 @@ var cloneValues = []string{"--branch", "-b", "--revision", "--depth", "--origin"
 	"--reference", "--reference-if-able", "--separate-git-dir", "--jobs", "-j", "--config", "-c", "--filter",
 	"--template", "--shallow-since", "--shallow-exclude", "--server-option", "--bundle-uri"}
 
+// Options of install, without and with a value, that keep their meaning behind the command of another
+// installer. Some of them keep install from taking anything else than what is named.
+var (
+	switches = []string{"--all", "--credentials", "--dry-run", "--insecure-transport", "--json",
+		"--keep-going", "--with-requirements"}
+	ownOptions = []string{"--artifact-root", "--config", "--issuer", "--name", "--plugin", "--sha256",
+		"--signed-by", "--state", "--subdir", "--tier", "--token-env", "--token-file", "--trusted-root"}
+)
+
 // translated returns the arguments of a command of another installer as arguments of install.
 func translated(command, words []string) (args []string) {
 	words = slices.Clone(words[len(command):])
@@ -203,14 +225,23 @@ func translated(command, words []string) (args []string) {
 			isList = true
 		case option == "--skill" || option == "-s":
 			names = append(names, values()...)
-		case option == "--branch" || option == "-b" || option == "--ref":
+		case slices.Contains([]string{"--branch", "-b", "--ref", "--pin", "--tag"}, option):
 			for _, ref := range values() {
 				args = append(args, "--ref="+ref)
 			}
 		case option == "--agent" || option == "-a" || option == "--scope":
 			// The words after it name agents and not skills.
 			values()
-		case slices.Contains([]string{"--all", "--dry-run", "--json", "--state", "--config"}, option):
+		case option == "--path":
+			for _, dir := range values() {
+				args = append(args, "--subdir="+dir)
+			}
+		case slices.Contains(switches, option):
+			args = append(args, word)
+		case slices.Contains(ownOptions, option):
+			if option == word && len(words) > 0 {
+				word, words = word+"="+words[0], words[1:]
+			}
 			args = append(args, word)
 		}
 	}

@@ -44,6 +44,10 @@ func TestPasted(t *testing.T) {
 		"--state=/s --config c npx skills add o/r":                          "--state=/s --config c install o/r",
 		"--state /s npx -y skillsd list":                                    "--state /s list",
 		"npx skills i o/r --skill pdf":                                      "install o/r pdf",
+		"install gh skill install o/r pdf --pin=v1":                         "install o/r pdf --ref=v1",
+		"gh skill install o/r pdf --pin v1":                                 "install o/r pdf --ref=v1",
+		"npx skills add o/r --signed-by k.pub --skill pdf --sha256=0 -g":    "install o/r --signed-by=k.pub --sha256=0 pdf",
+		"gemini skills install o/r --path=skills/pdf":                       "install o/r --subdir=skills/pdf",
 		"install npx skills a o/r":                                          "install o/r",
 		"bun x skills add o/r":                                              "install o/r",
 		"install pnpx skills add o/r":                                       "install o/r",
@@ -64,7 +68,8 @@ func TestPasted(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"install o/r", "install ./skills add", "serve", "list npx skills add o/r", "install git",
-		"install skills a b", "--state /s install o/r", "--state /s list", "--version", "-h"} {
+		"install skills a b", "install add-skill pdf", "install ../r add-skill x/pdf", "install https://h/o/r git clone",
+		"--state /s install o/r", "--state /s list", "--version", "-h"} {
 		if got, ok := pasted(strings.Fields(text)); ok {
 			t.Errorf("%s is read as %q", text, got)
 		}

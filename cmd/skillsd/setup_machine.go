@@ -511,9 +511,12 @@ func (s *machineSetup) next(chosen []*clients.Client) {
 	if len(served) > 0 {
 		sentence = "Use the " + report.Printable(served[max(at, 0)].Name) + " skill. What can it do for me?"
 	}
+	undo := "skillsd setup --undo"
+	if a.State != "" {
+		undo += " --state " + report.Printable(report.ShellLine(a.State))
+	}
 	a.notef("\nStart %s in one of your projects, and type:\n\n  %s\n\nTo let a script of a skill run: "+
-		"skillsd allow SKILL:SCRIPT\nTo undo this setup:             skillsd setup --undo",
-		chosen[0].Title, sentence)
+		"skillsd allow SKILL:SCRIPT\nTo undo this setup:             %s", chosen[0].Title, sentence, undo)
 }
 
 // skillsIn describes the number of skills that moves are about.

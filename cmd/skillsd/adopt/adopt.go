@@ -145,9 +145,11 @@ func Open(state string) (*Record, error) {
 		return nil, fmt.Errorf("%s is not a record of a setup: %w", File(state), err)
 	}
 	// Return renames what the record names. A changed record could otherwise move any directory of the user.
-	base := filepath.Join(state, dirName) + string(filepath.Separator)
+	base := target(filepath.Join(state, dirName))
 	for _, move := range r.Moves {
-		if !filepath.IsAbs(move.From) || !strings.HasPrefix(filepath.Clean(move.To), base) {
+		// The state directory may have been given by another path.
+		above := filepath.Dir(filepath.Dir(filepath.Clean(move.To)))
+		if !filepath.IsAbs(move.From) || !filepath.IsAbs(move.To) || target(above) != base {
 			return nil, fmt.Errorf("%s is not a record of a setup: it names a directory outside of %s",
 				File(state), dirName)
 		}

@@ -23,11 +23,10 @@ const filesName = ".files"
 // Edit is a change of a file of a client by a setup. Undo returns the former content, byte for byte, if the
 // file did not change after the setup.
 type Edit struct {
-	Path   string      `json:"path"`
-	Before string      `json:"before,omitempty"` // SHA-256 of the former content; empty: there was no file
-	After  string      `json:"after,omitempty"`  // of what the setup left; empty: others changed it too
-	Mode   fs.FileMode `json:"mode,omitempty"`
-	Made   []string    `json:"made,omitempty"` // directories that were made for it, the deepest first
+	Path   string   `json:"path"`
+	Before string   `json:"before,omitempty"` // SHA-256 of the former content; empty: there was no file
+	After  string   `json:"after,omitempty"`  // of what the setup left; empty: others changed it too
+	Made   []string `json:"made,omitempty"`   // directories that were made for it, the deepest first
 }
 
 // Snapshot is the content of files before a setup.
@@ -35,22 +34,17 @@ type Snapshot []content
 
 type content struct {
 	path string
-	text []byte // nil: there is no file
-	mode fs.FileMode
+	text []byte   // nil: there is no file
+	long bool     // the file is not read, and may change unnoticed
 	made []string // the directories above it that do not exist, the deepest first
 }
 
-// Look returns the content of the files that can be read; links are followed.
+// Look returns the content of files; links are followed.
 func Look(paths []string) (all Snapshot) {
 	for _, path := range paths {
 		c := content{path: target(path)}
-		text, mode, err := read(c.path)
-		switch {
-		case err == nil:
-			c.text, c.mode = text, mode
-		case !errors.Is(err, fs.ErrNotExist):
-			continue
-		}
+		text, _, err := read(c.path)
+		c.text, c.long = text, err != nil && !errors.Is(err, fs.ErrNotExist)
 		for dir := filepath.Dir(c.path); !fsys.Exists(dir); dir = filepath.Dir(dir) {
 			c.made = append(c.made, dir)
 		}
@@ -92,10 +86,14 @@ func sum(text []byte) string {
 func (r *Record) keep(before Snapshot) (edits []Edit, err error) {
 	for _, c := range before {
 		text, _, err := read(c.path)
-		if err != nil || sum(text) == sum(c.text) {
+		if c.long || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			edits = append(edits, Edit{Path: c.path})
 			continue
 		}
-		f := Edit{Path: c.path, Before: sum(c.text), After: sum(text), Mode: c.mode, Made: c.made}
+		if sum(text) == sum(c.text) {
+			continue
+		}
+		f := Edit{Path: c.path, Before: sum(c.text), After: sum(text), Made: c.made}
 		if c.text != nil {
 			if err := os.MkdirAll(filepath.Dir(r.former(f.Before)), 0o700); err != nil {
 				return nil, err
@@ -161,7 +159,7 @@ func (r *Record) restore(e Edit, lock func(path string) (unlock func(), err erro
 			}
 		}
 	}()
-	now, _, err := read(e.Path)
+	now, mode, err := read(e.Path)
 	if err != nil || sum(now) != e.After {
 		return false, nil
 	}
@@ -175,7 +173,8 @@ func (r *Record) restore(e Edit, lock func(path string) (unlock func(), err erro
 	if err != nil || sum(text) != e.Before {
 		return false, nil // the entry alone is taken out
 	}
-	if err := fsys.WriteFile(e.Path, text, e.Mode); err != nil {
+	// The user may have hidden the file from others since the setup.
+	if err := fsys.WriteFile(e.Path, text, mode); err != nil {
 		return false, fmt.Errorf("write the client's file: %w", err)
 	}
 	return true, nil

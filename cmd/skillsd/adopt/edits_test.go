@@ -3,6 +3,7 @@ package adopt
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -80,6 +81,65 @@ func TestRestore(t *testing.T) {
 				t.Errorf("former contents are left: %v", err)
 			}
 		})
+	}
+}
+
+// The former content of a long file is not kept, and the connection is in the record all the same.
+func TestRestoreLong(t *testing.T) {
+	dir := t.TempDir()
+	file, long := filepath.Join(dir, "client.json"), strings.Repeat(" ", maxBefore)
+	write(t, file, long+"{}")
+	connect(t, dir, file, long+"ours")
+	r, err := Open(dir)
+	if err != nil || len(r.Clients) != 1 {
+		t.Fatalf("%d connections, %v", len(r.Clients), err)
+	}
+	restored, all, err := r.Restore(r.Clients[0], []string{file}, func(string) (func(), error) {
+		return func() {}, nil
+	})
+	if len(restored) > 0 || all || err != nil {
+		t.Errorf("Restore = %q, %v, %v", restored, all, err)
+	}
+}
+
+// The mode that a file has by now stays, and the state directory may be given by another path.
+func TestRestoreByAnotherPath(t *testing.T) {
+	dir := t.TempDir()
+	state, link := filepath.Join(dir, "state"), filepath.Join(dir, "link")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(state, link); err != nil {
+		t.Skip("missing capability: symbolic links:", err)
+	}
+	file, skill := filepath.Join(dir, "client.json"), filepath.Join(dir, "skills", "a", "SKILL.md")
+	write(t, file, "before")
+	write(t, skill, "A skill.")
+	connect(t, link, file, "after")
+	r, err := Open(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Take([]Skill{{Dir: filepath.Join(dir, "skills"), Name: "a"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(file, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	r, err = Open(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, all, err := r.Restore(r.Clients[0], []string{file}, func(string) (func(), error) { return func() {}, nil })
+	info, missing := os.Stat(file)
+	if !all || err != nil || missing != nil || info.Mode().Perm() != 0o400 {
+		t.Errorf("Restore = %v, %v; %v", all, err, info)
+	}
+	if _, err := r.Return(func(Move) bool { return true }); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(skill); err != nil {
+		t.Error(err)
 	}
 }
 
