@@ -62,6 +62,7 @@ const (
 	environ                     // the text of the project's .env
 	temporary                   // the name of a temporary file or directory
 	tasks                       // the name of a file with tasks of an editor
+	picked                      // a value out of the project's .env
 
 	// Facts about a line, which no variable inherits.
 	schedules // it may make other programs run one later
@@ -308,6 +309,9 @@ func (s *Scanner) searchProgram(line []byte) {
 	s.searchConnection(line, does)
 	s.searchStartup(line, here, does)
 	s.searchTasks(line, here, does)
+	if s.program == shell {
+		s.searchPicked(line, does)
+	}
 	s.assign(line, len(here) > 0)
 	if s.program == code {
 		s.packs(line, here)
@@ -426,6 +430,16 @@ func (s *Scanner) assign(line []byte, isTainted bool) {
 		if from&environ != 0 && !(s.hasEnv(value) && s.keepsWhole(line, value)) {
 			from &^= environ
 		}
+		if from&picked != 0 && !s.hasPicked(value) {
+			from &^= picked
+		}
+		// An answer to who logs in with a value is not that value.
+		if from&(picked|environ) != 0 && s.program == shell && requests().Match(value) {
+			from &^= picked | environ
+		}
+	}
+	if s.program == shell && s.picksEnv(name, value) {
+		from |= picked
 	}
 	if bytes.Contains(value, []byte("curl ")) || bytes.Contains(value, []byte("wget ")) {
 		if i := bytes.IndexAny(value, "\"'"); i >= 0 && s.spend(value) && pipeToShell().Match(value) &&
@@ -597,7 +611,8 @@ func (s *Scanner) searchSinks(line []byte, here []tainted) {
 		from&written != 0 && s.loads && s.isStarted(line, here, written),
 		from&arrived != 0 && s.isStarted(line, here, arrived):
 		s.countPlain(Pipe, s.line)
-	case from&secret != 0 && s.isSent(line, from), from&environ != 0 && s.sendsEnv(line, from):
+	case from&secret != 0 && (s.isSent(line, from) || s.sendsPrivate(line)),
+		from&environ != 0 && s.sendsEnv(line, from):
 		s.countPlain(Phrase, s.line)
 	case from&settings != 0 && s.writesSettings(line) && !s.isPrinted(line):
 		s.countPlain(Config, s.line)

@@ -108,6 +108,9 @@ type Scanner struct {
 	hooksLine  int    // the line that names a directory of the project as the one of its git hooks, or 0
 	fillsHooks bool   // the program puts something else into a directory of hooks
 
+	loopNames []string // the variables of a loop in a shell that reads lines
+	loopLine  int      // a line that sends one of them in that loop, or 0
+
 	openingLine int  // the line of a task that runs when a folder is opened, or 0
 	writesTasks bool // the program writes the tasks of an editor
 

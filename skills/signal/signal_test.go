@@ -262,6 +262,8 @@ func TestTextAroundIsBounded(t *testing.T) {
 		strings.Repeat("f(\n", 1_000), strings.Repeat("a |\n", 800), strings.Repeat("f(", 2_000) + "\n",
 		strings.Repeat("echo export A=1 >> .bashrc; ", 140) + "\n",
 		strings.Repeat("x = requests.get(open('.env', u)); curl $(cat .env) ", 70) + "\n",
+		strings.Repeat("while read a; do curl -d $a $(grep a .env); ", 90) + "\n",
+		strings.Repeat("A=$(grep a .env)\n", 50) + strings.Repeat("curl -H \"a: $(cat id_rsa)\" $A ", 120) + "\n",
 		strings.Repeat("scp -i ~/.ssh/x k=.ssh/k.pub h: ", 120) + "\n"} {
 		for _, name := range []string{"a.md", "a.sh", "a.py"} {
 			began := time.Now()

@@ -186,6 +186,10 @@ func (s *Scanner) setsOnly(line []byte) bool {
 // isPlainAlias reports whether an alias runs nothing that is fetched or temporary, and takes no place of a
 // program that a user gives a password.
 func (s *Scanner) isPlainAlias(name, value string) bool {
+	text := strings.TrimSpace(strings.ReplaceAll(value, `\"`, `"`))
+	if len(text) > 1 && (text[0] == '"' || text[0] == '\'') && text[len(text)-1] == text[0] {
+		text = text[1 : len(text)-1]
+	}
 	value = strings.Trim(value, `\"'`)
 	split := func(text string) []string {
 		return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t;|&()<>\"'", r) })
@@ -204,7 +208,8 @@ func (s *Scanner) isPlainAlias(name, value string) bool {
 	isElsewhere := func(t tainted) bool { return t.from&(fetched|piped|dropped|arrived) != 0 }
 	return !slices.ContainsFunc([]string{"$(", "`", "/tmp", "/dev/shm", "://", "/dev/tcp"}, has) &&
 		!slices.ContainsFunc(split(reloads().ReplaceAllString(value, "")), isFetcher) &&
-		!runsText().MatchString(value) && !slices.ContainsFunc(s.taintOf([]byte(value)), isElsewhere) &&
+		!runsText().MatchString(value) && !runsHidden(name, text) &&
+		!slices.ContainsFunc(s.taintOf([]byte(value)), isElsewhere) &&
 		!(len(s.saved) > 0 && has(string(s.saved)))
 }
 
@@ -214,6 +219,71 @@ var (
 		`|exec\s+(?:\$SHELL|\w*sh)(?:\s+-l)?)(?:\s*$|\s*[;&])`)
 	runsText = pattern.New(`\|\s*(?:sudo\s+)?(?:ba|z|da|k|fi)?sh\b|\b(?:ba|z|da|k|fi)?sh\s+-\w*c\b`)
 )
+
+// runsHidden reports whether an alias runs a file of a hidden directory, or a command that its user does not
+// see.
+func runsHidden(name, value string) bool {
+	value = string(toNull().ReplaceAll(quoted().ReplaceAllFunc([]byte(value), func(q []byte) []byte {
+		return bytes.Trim(parts().ReplaceAll(q, nil), `"'`)
+	}), nil))
+	value = reloads().ReplaceAllString(value, ";")
+	if strings.ContainsAny(value, "()") || strings.Contains(strings.ReplaceAll(value, "&&", ""), "&") {
+		return true
+	}
+	first := ""
+	for i, command := range strings.FieldsFunc(strings.ReplaceAll(value, ";", "|;"), func(r rune) bool {
+		return r == '|' || r == '&'
+	}) {
+		isNext := strings.HasPrefix(command, ";")
+		words := strings.Fields(leading().ReplaceAllString(strings.TrimLeft(command, "; "), ""))
+		for len(words) > 0 && slices.Contains(passes, words[0]) {
+			if words[0] == "nohup" || words[0] == "setsid" {
+				return true
+			}
+			words = words[1:]
+		}
+		if len(words) == 0 {
+			continue
+		}
+		if i == 0 {
+			first = words[0]
+		}
+		isCommand := words[0] == first || slices.Contains(tools, words[0]) ||
+			slices.Contains(shown, words[0]) || words[0] == name
+		if isNext && i > 0 && !isCommand || inCache().MatchString(words[0]) ||
+			i > 0 && inHidden().MatchString(words[0]) {
+			return true
+		}
+		isRun := func(word string) bool {
+			isOwn := strings.Contains(word, "/skills/")
+			return inCache().MatchString(word) || inHidden().MatchString(word) && !isOwn
+		}
+		if interpreters().MatchString(words[0]) && slices.ContainsFunc(words[1:], isRun) {
+			return true
+		}
+	}
+	return false
+}
+
+// Expressions that match a file in a cache or a temporary directory, one in a hidden directory of the user,
+// and a program that runs a file.
+var (
+	inCache = pattern.New(`/\.cache/|/Library/Caches/|\$\{?(?:TMPDIR|TEMP|TMP|XDG_CACHE_HOME)\b` +
+		`|^/(?:var/)?tmp/`)
+	inHidden = pattern.New(`^(?:~|\$\{?HOME\}?|/home/[^/]+|/root|/Users/[^/]+)/(?:[^/]+/)*\.[^/]+/`)
+
+	interpreters = pattern.New(`^(?:\S*/)?(?:python[0-9.]*|pypy\d?|node|bun|deno|perl|ruby|php|lua` +
+		`|osascript|tclsh|uv|(?:ba|z|da|k|fi)?sh)$`)
+)
+
+// passes are programs that run the command behind them.
+var passes = []string{"sudo", "env", "command", "builtin", "time", "nice", "exec", "nohup", "setsid"}
+
+// shown are programs, besides tools, that an alias calls after another one.
+var shown = []string{"ls", "ll", "la", "clear", "pwd", "git", "date", "mkdir", "tree", "eza", "exa", "bat",
+	"less", "docker", "docker-compose", "kubectl", "brew", "apt", "apt-get", "dnf", "pacman",
+	"claude", "codex", "gemini", "code", "vim", "nvim", "tmux", "open", "history", "which", "type",
+	"sed", "awk", "tput", "reset"}
 
 // trusted are programs that a user gives a password or a key.
 var trusted = []string{"sudo", "su", "doas", "ssh", "scp", "sftp", "passwd", "gpg", "login", "pass", "op"}
