@@ -98,13 +98,7 @@ func (s *Scanner) hasEnv(text []byte) bool {
 
 // usesName reports whether a program uses the value of a variable.
 func usesName(text, name []byte) bool {
-	for from := 0; ; {
-		i := bytes.Index(text[from:], name)
-		if i < 0 {
-			return false
-		}
-		at, end := from+i, from+i+len(name)
-		from = end
+	for at, end := range places(text, name) {
 		before, after := byte(' '), bytes.TrimLeft(text[end:], " ")
 		if at > 0 {
 			before = text[at-1]
@@ -118,6 +112,7 @@ func usesName(text, name []byte) bool {
 			return true
 		}
 	}
+	return false
 }
 
 // Expressions that match a call or a command that sends something, a command that loads variables, and the
@@ -154,24 +149,16 @@ func arguments(text []byte) []byte {
 
 // pipeline returns the commands around a place in a line of a shell that pipes connect.
 func pipeline(line []byte, at int) []byte {
-	begin, quote := 0, byte(0)
-	for i := 0; i < len(line); i++ {
-		switch c := line[i]; {
-		case c == '\\' && quote != '\'':
-			i++
-		case quote == 0 && (c == '"' || c == '\''):
-			quote = c
-		case c == quote:
-			quote = 0
-		case quote == 0 && (c == ';' || c == '&' || c == '|' && i+1 < len(line) && line[i+1] == '|'):
-			if c == '&' && i > 0 && line[i-1] == '>' {
-				continue
-			}
-			if i >= at {
-				return line[begin:i]
-			}
-			begin = i + 1
+	begin := 0
+	for i, c := range unquoted(line, true) {
+		isEnd := c == ';' || c == '&' || c == '|' && i+1 < len(line) && line[i+1] == '|'
+		if !isEnd || c == '&' && i > 0 && line[i-1] == '>' {
+			continue
 		}
+		if i >= at {
+			return line[begin:i]
+		}
+		begin = i + 1
 	}
 	return line[begin:]
 }

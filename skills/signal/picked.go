@@ -42,18 +42,13 @@ func (s *Scanner) hasPicked(text []byte) bool {
 
 // usesVariable reports whether a text of a shell has the value of a variable.
 func usesVariable(text []byte, name string) bool {
-	for from := 0; ; {
-		i := bytes.Index(text[from:], []byte(name))
-		if i < 0 {
-			return false
-		}
-		at, end := from+i, from+i+len(name)
-		from = end
+	for at, end := range places(text, []byte(name)) {
 		isWhole := end == len(text) || !isWord(text[end])
 		if isWhole && at > 0 && (text[at-1] == '$' || at > 1 && text[at-1] == '{' && text[at-2] == '$') {
 			return true
 		}
 	}
+	return false
 }
 
 // searchPicked searches a line of a shell for picked values that are sent, and for a loop that sends one line
@@ -155,22 +150,15 @@ func withoutReader(sent []byte) []byte {
 	if m == nil {
 		return sent
 	}
-	quote, depth := byte(0), 0
-	for i := m[0]; i < len(sent); i++ {
-		switch c := sent[i]; {
-		case c == '\\' && quote != '\'':
-			i++
-		case quote == 0 && (c == '"' || c == '\''):
-			quote = c
-		case c == quote:
-			quote = 0
-		case quote == 0 && c == '(':
+	depth := 0
+	for i, c := range unquoted(sent[m[0]:], true) {
+		switch {
+		case c == '(':
 			depth++
-		case quote == 0 && c == ')':
+		case c == ')':
 			depth--
-		}
-		if quote == 0 && sent[min(i, len(sent)-1)] == '|' && depth <= 0 {
-			return sent[:i]
+		case c == '|' && depth <= 0:
+			return sent[:m[0]+i]
 		}
 	}
 	return sent

@@ -224,18 +224,12 @@ func leavesOpen(text []byte, isWithin bool) bool {
 
 // opensCall reports whether a line has more opening parentheses than closing ones, outside of its literals.
 func opensCall(line []byte) bool {
-	depth, quote := 0, byte(0)
-	for i := 0; i < len(line); i++ {
-		switch c := line[i]; {
-		case c == '\\':
-			i++
-		case quote == 0 && (c == '"' || c == '\'' || c == '`'):
-			quote = c
-		case c == quote:
-			quote = 0
-		case quote == 0 && c == '(':
+	depth := 0
+	for _, c := range unquoted(line, false) {
+		switch c {
+		case '(':
 			depth++
-		case quote == 0 && c == ')':
+		case ')':
 			depth--
 		}
 	}
@@ -244,16 +238,8 @@ func opensCall(line []byte) bool {
 
 // hasComment reports whether a line of a shell ends in a comment.
 func hasComment(line []byte) bool {
-	quote := byte(0)
-	for i := 0; i < len(line); i++ {
-		switch c := line[i]; {
-		case c == '\\' && quote != '\'':
-			i++
-		case quote == 0 && (c == '"' || c == '\''):
-			quote = c
-		case c == quote:
-			quote = 0
-		case c == '#' && quote == 0 && (i == 0 || bytes.IndexByte([]byte(" \t;&|("), line[i-1]) >= 0):
+	for i, c := range unquoted(line, true) {
+		if c == '#' && (i == 0 || bytes.IndexByte([]byte(" \t;&|("), line[i-1]) >= 0) {
 			return true
 		}
 	}
@@ -476,14 +462,7 @@ func (s *Scanner) copies(line []byte, here []tainted) {
 // hasOwnEnv reports whether a line names the file .env in a hidden directory of the user, where a program
 // keeps its keys: ~/.NAME/.env. The .env of a project is in its root, and scripts of the project load it.
 func hasOwnEnv(line []byte) bool {
-	const file = "/.env"
-	for from := 0; ; {
-		i := bytes.Index(line[from:], []byte(file))
-		if i < 0 {
-			return false
-		}
-		at, end := from+i, from+i+len(file)
-		from = end
+	for at, end := range places(line, []byte("/.env")) {
 		dir := at
 		for dir > 0 && (isWord(line[dir-1]) || line[dir-1] == '-') {
 			dir--
@@ -495,6 +474,7 @@ func hasOwnEnv(line []byte) bool {
 			return true
 		}
 	}
+	return false
 }
 
 // endsInHome reports whether a text ends in the directory of the user, as a language or a shell has it before

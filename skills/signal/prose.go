@@ -159,17 +159,12 @@ func isWord(c byte) bool { return isLetter(c) || c == '_' || '0' <= c && c <= '9
 // hasWord reports whether a text contains a name that is not a part of a longer one, nor the letter before a
 // literal, as in f"…".
 func hasWord(text, name []byte) bool {
-	for from := 0; ; {
-		i := bytes.Index(text[from:], name)
-		if i < 0 {
-			return false
-		}
-		at, end := from+i, from+i+len(name)
+	for at, end := range places(text, name) {
 		isPrefix := len(name) == 1 && end < len(text) && (text[end] == '"' || text[end] == '\'') &&
 			(at == 0 || bytes.IndexByte([]byte(" \t([{,=+:"), text[at-1]) >= 0)
 		if !isPrefix && (at == 0 || !isWord(text[at-1])) && (end == len(text) || !isWord(text[end])) {
 			return true
 		}
-		from = end
 	}
+	return false
 }

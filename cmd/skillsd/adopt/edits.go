@@ -1,14 +1,14 @@
 package adopt
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -78,8 +78,7 @@ func sum(text []byte) string {
 	if text == nil {
 		return ""
 	}
-	digest := sha256.Sum256(text)
-	return hex.EncodeToString(digest[:])
+	return digest.FromBytes(text).Encoded()
 }
 
 // keep returns the files that have changed since the snapshot, and keeps their former contents.
@@ -109,8 +108,8 @@ func (r *Record) keep(before Snapshot) (edits []Edit, err error) {
 }
 
 // former returns the file with a former content.
-func (r *Record) former(digest string) string {
-	return filepath.Join(r.state, dirName, filesName, digest)
+func (r *Record) former(sum string) string {
+	return filepath.Join(r.state, dirName, filesName, sum)
 }
 
 // Restore returns the former content of those files of a connection that have not changed since the setup,
