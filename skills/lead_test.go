@@ -20,6 +20,10 @@ func TestLead(t *testing.T) {
 			t.Errorf("%.20q: %d bytes, %.40q", text, len(got), got)
 		}
 	}
+	sk := &Skill{Root: &Root{}, Lead: NewLead([]byte(long))}
+	if all := (&Snapshot{Skills: []*Skill{sk, sk}}).Outline(); all[1].Lead != long[:maxOutlined] {
+		t.Errorf("an outline has %d bytes", len(all[1].Lead))
+	}
 	for _, damaged := range []string{"x", "\xff\xff\xff\xff\x0f", string(NewLead([]byte(long)))[:20],
 		string(s2.Encode(nil, []byte(long)))} {
 		if got := Lead(damaged).String(); got != "" {

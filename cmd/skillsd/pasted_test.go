@@ -68,7 +68,7 @@ func TestPasted(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"install o/r", "install ./skills add", "serve", "list npx skills add o/r", "install git",
-		"install skills a b", "install add-skill pdf", "install ../r add-skill x/pdf", "install https://h/o/r git clone",
+		"install skills a b", "install add-skill pdf", "install ../r add-skill x/pdf", "install ../r git clone x/y", "install https://h/o/r git clone",
 		"--state /s install o/r", "--state /s list", "--version", "-h"} {
 		if got, ok := pasted(strings.Fields(text)); ok {
 			t.Errorf("%s is read as %q", text, got)

@@ -174,6 +174,7 @@ func TestCheckPaths(t *testing.T) {
 		{"conf", sandbox.WorkspaceStaged, false},
 		{".", sandbox.WorkspaceRO, false},
 		{"state/sessions", sandbox.WorkspaceRO, false},
+		{"state/inner", sandbox.WorkspaceRO, false},
 		{"skills", sandbox.WorkspaceRO, true},
 		{"skills/demo", sandbox.WorkspaceRO, true},
 	} {
