@@ -63,13 +63,6 @@ func (e *Entry) reveals(target Target, workspace bool) bool {
 		len(e.Network)+len(e.Env)+len(e.Secrets) > 0
 }
 
-func (e Entry) release(byDefault Release) Release {
-	if e.Release != "" {
-		return e.Release
-	}
-	return byDefault
-}
-
 // EntryError reports an invalid allowlist entry.
 type EntryError struct{ Spec, Reason string }
 

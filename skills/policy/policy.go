@@ -76,7 +76,9 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/skillsd/skillsd/skills"
 )
@@ -116,6 +118,10 @@ func New(cfg Config) *Policy {
 	return &Policy{cfg: cfg, profiles: byName(cfg.Profiles)}
 }
 
+// Config returns the configuration of the policy with defaults filled in. The caller must not change its
+// lists.
+func (p *Policy) Config() Config { return p.cfg }
+
 // Offers reports whether the server offers a tool.
 func (p *Policy) Offers(tool string) bool { return slices.Contains(p.cfg.Tools, tool) }
 
@@ -127,7 +133,7 @@ func (p *Policy) Names(skill, path string) bool { return len(p.cfg.Allowlist.Fin
 
 // Mode returns the mode for a request that raises it: the stricter of raised and the configured mode. Zero
 // raises nothing.
-func (p *Policy) Mode(raised Mode) Mode { return p.cfg.Mode.Stricter(raised) }
+func (p *Policy) Mode(raised Mode) Mode { return max(p.cfg.Mode, raised) }
 
 // Decide allows or refuses a request.
 //
@@ -171,10 +177,29 @@ func (p *Policy) decideRead(r *Request) (Grant, error) {
 
 // decideRun evaluates the rules that no approval overrides first, so that the user is not asked in vain.
 func (p *Policy) decideRun(r *Request) (Grant, error) {
-	grant := Grant{Decision: Allowed, Args: r.Args}
-	if denial := p.permitted(r, &grant); denial != nil {
+	switch {
+	case r.ActivationUnknown:
+		return Grant{}, r.refuse(handleUnknown)
+	case !r.Activated && r.Unnamed:
+		return Grant{}, r.refuse(notActivatedUnnamed)
+	case !r.Activated:
+		return Grant{}, r.refuse(notActivated)
+	}
+	entry, denial := p.allowed(r)
+	if denial != nil {
 		return Grant{}, denial
 	}
+	if denial := p.narrowed(r); denial != nil {
+		return Grant{}, denial
+	}
+	if slices.Contains(p.cfg.ClosedTiers, r.Tier) {
+		return Grant{}, r.refuse(tierClosed)
+	}
+	grant := Grant{Decision: Allowed, Entry: entry, Args: r.Args}
+	if denial := p.target(r, &grant); denial != nil {
+		return Grant{}, denial
+	}
+
 	mode, missing := p.Mode(r.Mode), p.missing(r, &grant)
 	unreleased := p.release(r, &grant)
 	if mode < EnforceExplicit {
@@ -192,20 +217,309 @@ func (p *Policy) decideRun(r *Request) (Grant, error) {
 	return grant, nil
 }
 
-// permitted evaluates the rules of a run that neither evidence nor a mode overrides, and fills the grant.
-func (p *Policy) permitted(r *Request, grant *Grant) (denial *Denial) {
-	if denial := r.activation(); denial != nil {
-		return denial
+// allowed returns the entry for exactly this script if the content matches: the digests of the entry for the
+// script and the skill's tree, or else the tree at server start, or for an entry that pins the script alone,
+// the script at server start.
+func (p *Policy) allowed(r *Request) (Entry, *Denial) {
+	entries := p.cfg.Allowlist.index[scriptKey{r.Skill, r.Path}]
+	if len(entries) == 0 {
+		// A script that the skill lacks has the code of the reference, but another text: allowing it would
+		// not help.
+		if r.FileDigest == "" {
+			return Entry{}, r.refuse(noSuchScript, "{instead}", r.Instead)
+		}
+		if !isSkillPath(r.Skill) {
+			return Entry{}, r.refuse(notNameable)
+		}
+		return Entry{}, r.refuse(notAllowlisted)
 	}
-	grant.Entry, denial = p.allowed(r)
-	if denial != nil {
-		return denial
+	// Nothing was pinned for a skill that came later.
+	if r.StartTree == "" {
+		return Entry{}, r.refuse(absentAtStart)
 	}
-	if denial := p.narrowed(r); denial != nil {
-		return denial
+	// pinned: some entry has a digest of the script. around: its script matches, but not the tree.
+	pinned, around := false, false
+	for i := range entries {
+		if entries[i].Pin == "" {
+			continue
+		}
+		switch entries[i].Changed(r.FileDigest, r.TreeDigest) {
+		case Unchanged:
+			return entries[i], nil
+		case TreeChanged:
+			around = true
+		}
+		// The loop goes on, since another entry may allow this content.
+		pinned = true
 	}
-	if slices.Contains(p.cfg.ClosedTiers, r.Tier) {
-		return r.refuse(tierClosed)
+	switch {
+	case around:
+		return Entry{}, r.refuse(pinnedTreeChanged)
+	case pinned:
+		return Entry{}, r.refuse(pinnedScriptChanged)
+	// Without a pin all entries of a script are one entry, because NewAllowlist accepts one for each pin.
+	case entries[0].PinScript && (r.StartFile == "" || r.StartFile != r.FileDigest):
+		return Entry{}, r.refuse(scriptChanged)
+	case !entries[0].PinScript && r.StartTree != r.TreeDigest:
+		return Entry{}, r.refuse(treeChanged)
 	}
-	return p.target(r, grant)
+	return entries[0], nil
+}
+
+// Covers reports whether the allowed-tools of a script's skill let it run. If not, every run of it is
+// refused.
+func (p *Policy) Covers(r Request) bool { return p.narrowed(&r) == nil }
+
+// narrowed refuses a script that the allowed-tools of its own skill do not cover.
+func (p *Policy) narrowed(r *Request) *Denial {
+	if !r.AllowedToolsDeclared || p.cfg.AllowedToolsAdvisory || covers(r.AllowedTools, r.Path, r.Runtime) {
+		return nil
+	}
+	return r.refuse(toolsConflict)
+}
+
+// browserSkill is the skill that drives a browser on the host and needs a lease for it.
+const browserSkill = "agent-browser"
+
+// cdpFlag is the argument with which a script of browserSkill selects its browser.
+const cdpFlag = "--cdp"
+
+// target sets where a run takes place. The operator must enable the host twice: in the entry, and for the
+// server or in a profile assigned by the operator.
+func (p *Policy) target(r *Request, grant *Grant) *Denial {
+	switch grant.Entry.Target {
+	case "", TargetSandbox:
+		grant.Target = TargetSandbox
+		return nil
+	case TargetHost:
+		grant.Target = TargetHost
+	default:
+		return r.refuse(targetUnknown)
+	}
+	on, off := p.cfg.HostTarget, false
+	p.eachProfile(r.Principal, r.Profiles, func(profile *Profile, operators bool) {
+		switch profile.Target {
+		case TargetHost:
+			// A profile that a request selects must not open the host for itself.
+			on = on || operators
+		// A profile without a target leaves the choice to the others.
+		case "":
+		default:
+			off = true
+		}
+	})
+	switch {
+	case off:
+		return r.refuse(keptInSandbox)
+	case !on:
+		return r.refuse(hostNotEnabled)
+	}
+	// The frontmatter name is included: a skill can only subject itself to more rules.
+	if r.SkillName == browserSkill || r.Skill == browserSkill ||
+		strings.HasSuffix(r.Skill, "/"+browserSkill) {
+		return r.lease(grant)
+	}
+	return nil
+}
+
+// lease restricts a run to the browser that its client leased. The arguments that name the browser are
+// dropped: the script gets the endpoint only in its environment.
+func (r *Request) lease(grant *Grant) *Denial {
+	if err := r.Lease.check(r.Now); err != nil {
+		return r.refuse(leaseInvalid, "{cause}", err.Error())
+	}
+	args := make([]string, 0, len(r.Args))
+	for i := 0; i < len(r.Args); i++ {
+		value, named := strings.CutPrefix(r.Args[i], cdpFlag+"=")
+		if r.Args[i] == cdpFlag {
+			// The value of the flag is dropped with it.
+			i++
+			named, value = true, ""
+			if i < len(r.Args) {
+				value = r.Args[i]
+			}
+		}
+		switch {
+		case !named:
+			args = append(args, r.Args[i])
+		// A script must not reach another browser than the leased one.
+		case value != r.Lease.CDPURL:
+			return r.refuse(otherBrowser)
+		}
+	}
+	grant.Args, grant.CDP = args, r.Lease.CDPURL
+	return nil
+}
+
+// Reason codes of the mode rules, as in the reference implementation.
+const (
+	ruleDisabled        = "cfc_disabled"
+	ruleObserveRead     = "cfc_observe_read"
+	ruleObserveDirect   = "cfc_observe_direct_command"
+	ruleObserveRequires = "cfc_observe_requires_direct_command"
+	ruleExplicitRead    = "cfc_enforce_explicit_read"
+	ruleExplicitDirect  = "cfc_enforce_explicit_direct_command"
+	ruleExplicitNeeds   = "cfc_enforce_explicit_requires_direct_command"
+	ruleStrictDirect    = "cfc_enforce_strict_direct_command"
+	ruleStrictNeeds     = "cfc_enforce_strict_requires_direct_command"
+	ruleProfile         = "subagent_profile_not_allowed"
+)
+
+// slotEvidence returns the evidence of prompt slots: of the call's own slot if it has one and its principal
+// is trusted with evidence, else of the operator's binding.
+func (p *Policy) slotEvidence(r *Request) Evidence {
+	switch {
+	// A slot with another role is not evidence, even if the operator binds the process: it is about this very
+	// call.
+	case r.Slot != nil && r.Principal.Evidence:
+		if r.Slot.Role == DirectCommand {
+			return EvidenceSlot
+		}
+	case p.cfg.Role == DirectCommand:
+		return EvidenceOperator
+	}
+	return ""
+}
+
+// consent is what a run needs from the user besides the evidence for the mode, in ascending order.
+type consent int
+
+const (
+	consentNone         consent = iota
+	consentConfirmation         // any evidence
+	consentApproval             // an approval, which may be remembered
+	consentOfCall               // an approval of exactly this call
+)
+
+func consentFor(tier skills.Tier, ask Ask) consent {
+	switch ask {
+	case AskNever:
+		return consentNone
+	case AskSession:
+		return consentApproval
+	// The tier decides below. Any unknown value asks for the strictest consent.
+	case "", AskTier:
+	default:
+		return consentOfCall
+	}
+	switch tier.Scripts() {
+	case skills.ConsentNone:
+		return consentNone
+	case skills.ConsentWish:
+		return consentConfirmation
+	}
+	return consentApproval
+}
+
+// missing sets the evidence and the rule of a run's grant. It returns the code of what enforcement would
+// lack: evidence of a direct command, else an approval; empty if neither is missing.
+func (p *Policy) missing(r *Request, grant *Grant) Code {
+	// Values other than the two constants, such as one of a later version, approve nothing.
+	approved := r.Approved == ApprovalRemembered || r.Approved == ApprovalOfCall
+	needs := consentFor(r.Tier, grant.Entry.Ask)
+	grant.Evidence = p.slotEvidence(r)
+	if approved && (grant.Evidence == "" || needs >= consentApproval) {
+		grant.Evidence = EvidenceApproval
+	}
+	// The pin is checked again, although Check refuses such an entry: New accepts any configuration.
+	if grant.Evidence == "" && grant.Entry.Ask == AskNever && grant.Entry.Pin != "" {
+		grant.Evidence = EvidenceEntry
+	}
+	// From here on, any evidence is as good as a direct command.
+	direct := grant.Evidence != ""
+	switch p.Mode(r.Mode) {
+	case Disabled:
+		grant.RuleID = ruleDisabled
+	case Observe:
+		grant.RuleID = ruleObserveDirect
+		if !direct {
+			grant.RuleID = ruleObserveRequires
+		}
+	case EnforceExplicit:
+		grant.RuleID = ruleExplicitDirect
+	case EnforceStrict:
+		grant.RuleID = ruleStrictDirect
+	}
+	switch {
+	// In mode disabled, evidence is missing only for a tier that asks for it.
+	case !direct && (p.Mode(r.Mode) != Disabled || needs == consentConfirmation):
+		return CodeDirectCommandRequired
+	case needs == consentApproval && !approved, needs == consentOfCall && r.Approved != ApprovalOfCall:
+		return CodeApprovalRequired
+	}
+	return ""
+}
+
+// lacking returns the denial of a run that an approval by the user would allow.
+func (r *Request) lacking(missing Code, mode Mode, entry *Entry) *Denial {
+	if missing == CodeDirectCommandRequired {
+		return r.needsCommand(mode)
+	}
+	switch entry.Ask {
+	case "", AskTier:
+	case AskSession:
+		return r.refuse(entryNeedsSession)
+	default:
+		return r.refuse(entryNeedsApproval)
+	}
+	return r.refuse(tierNeedsApproval)
+}
+
+// needsCommand returns the denial for missing evidence of a direct command.
+func (r *Request) needsCommand(mode Mode) *Denial {
+	why := strictNeedsCommand
+	if mode == EnforceExplicit {
+		why = explicitNeedsCommand
+	}
+	switch r.Class {
+	case Read:
+		// An approval covers a call of a script; none exists for reads.
+		why.remedy = "ask the user to have the server take their requests for commands of theirs"
+	default:
+		why.operator = operatorNever
+	}
+	return r.refuse(why, "{mode}", mode.String())
+}
+
+// warn adds to a grant in a mode that does not enforce the first refusal that an enforcing mode would return.
+func (r *Request) warn(grant Grant, mode Mode, missing Code, unreleased bool) Grant {
+	switch {
+	case unreleased && mode == Observe:
+		grant.WouldBe, grant.Warning = CodeOutputNotReleased,
+			r.Tool+" would require that its output is released in enforce modes"
+	case missing == CodeDirectCommandRequired:
+		grant.WouldBe, grant.Warning = missing,
+			r.Tool+" would require direct-command authorization in enforce modes"
+	case missing == CodeApprovalRequired:
+		grant.WouldBe, grant.Warning = missing,
+			r.Tool+" would require an approval by the user in enforce modes"
+	}
+	// In mode disabled the reference allows a run without evidence, so that the decision is not a warning.
+	if missing == CodeApprovalRequired || missing == CodeDirectCommandRequired && mode == Observe {
+		grant.Decision = Warned
+	}
+	return grant
+}
+
+// release sets what happens to the output and reports whether enforcement refuses the run because of it. The
+// refusal comes before the run, since its side effects could not be undone. Without a workspace, a run in the
+// sandbox can reveal only the skill's own bytes and the caller's arguments.
+func (p *Policy) release(r *Request, grant *Grant) (unreleased bool) {
+	entry := &grant.Entry
+	release := cmp.Or(entry.Release, p.cfg.Release)
+	if release == ReleaseOpaque {
+		grant.Release = ReleaseOpaque
+		return false
+	}
+	grant.Release = ReleaseObserved
+	return entry.reveals(grant.Target, r.Workspace) && release != ReleaseObserved
+}
+
+// Unreleased reports whether every run of an entry is refused, for any caller and any approval: the
+// configured mode enforces, the run could reveal more than the skill's own bytes and the arguments, and
+// neither the entry nor the configuration releases its output. workspace is whether runs get a workspace.
+func (p *Policy) Unreleased(entry Entry, workspace bool) bool {
+	// A client can only raise the mode, so an enforcing mode of the configuration holds for every call.
+	return p.cfg.Mode >= EnforceExplicit && entry.reveals(entry.Target, workspace) &&
+		cmp.Or(entry.Release, p.cfg.Release) == ReleaseNone
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -208,4 +209,14 @@ func (p *Policy) OffersTo(tool string, principal Principal, profiles []string) b
 		included = included && profile.includesTool(tool)
 	})
 	return included && known
+}
+
+// Profiles returns all profiles, configured and built-in, sorted by name. The caller must not change their
+// lists.
+func (p *Policy) Profiles() []Profile {
+	var all []Profile
+	for _, name := range slices.Sorted(maps.Keys(p.profiles)) {
+		all = append(all, *p.profiles[name])
+	}
+	return all
 }
