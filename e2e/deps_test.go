@@ -163,7 +163,6 @@ var importRules = map[string][]string{
 	"cmd/skillsd/installing": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/serve/cluster", "skills", "skills/archive", "skills/install", "skills/policy",
 		"skills/source/oci", "skills/store"},
 	"cmd/skillsd/clients": {"cmd/skillsd/exit", "cmd/skillsd/report", "skills/store/fsys"},
-	"cmd/skillsd/adopt":   {"skills/store/fsys"},
 	"e2e":                 {"*"},
 	"e2e/browser":         {},
 	"e2e/cfharness":       {},

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/adopt"
 	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
@@ -33,11 +32,11 @@ type machineSetup struct {
 	yes   bool          // connect all clients, take over no skills, ask once
 	files bool          // scripts see the project in which a client works
 
-	found  []*clients.Client // on this machine
-	fresh  []*clients.Client // those of them to connect
-	own    []adopt.Skill     // skills that these clients load themselves
-	linked []string          // links of such skills that lead to other directories
-	record *adopt.Record
+	found  []*clients.Client  // on this machine
+	fresh  []*clients.Client  // those of them to connect
+	own    []clients.OwnSkill // skills that these clients load themselves
+	linked []string           // links of such skills that lead to other directories
+	record *clients.Record
 	state  string
 
 	before map[*clients.Client]map[string][]string // the command of each entry before this setup, by name
@@ -61,14 +60,14 @@ func (s *machineSetup) open(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(s.state, 0o700); err != nil {
 		return nil, exit.Directory("state directory", "--state", err)
 	}
-	unlock, err = config.LockEdit(ctx, adopt.File(s.state))
+	unlock, err = config.LockEdit(ctx, clients.RecordFile(s.state))
 	if err != nil {
 		return nil, err
 	}
-	s.record, err = adopt.Open(s.state)
+	s.record, err = clients.OpenRecord(s.state)
 	if err != nil {
 		unlock()
-		return nil, exit.Errorf(exit.Failure, "repair or remove "+adopt.File(s.state), "%w", err)
+		return nil, exit.Errorf(exit.Failure, "repair or remove "+clients.RecordFile(s.state), "%w", err)
 	}
 	return unlock, nil
 }
@@ -192,7 +191,7 @@ func (s *machineSetup) look() {
 		}
 		dirs = append(dirs, client.OwnSkills(s.app.Env, "")...)
 	}
-	s.own, s.linked = adopt.Find(dirs)
+	s.own, s.linked = clients.FindSkills(dirs)
 }
 
 // isConnected reports whether a client started skillsd before this setup, with any entry.
@@ -326,7 +325,7 @@ func (s *machineSetup) named(names []string) (chosen []*clients.Client, unknown 
 
 // adoptable returns the skills that can be taken over. A client that is not connected keeps those that it
 // loads.
-func (s *machineSetup) adoptable(chosen []*clients.Client) []adopt.Skill {
+func (s *machineSetup) adoptable(chosen []*clients.Client) []clients.OwnSkill {
 	var dirs, kept []string
 	var alone []*clients.Client
 	for _, client := range s.found {
@@ -336,7 +335,7 @@ func (s *machineSetup) adoptable(chosen []*clients.Client) []adopt.Skill {
 			continue
 		}
 		kept = append(kept, own...)
-		if theirs, _ := adopt.Find(own); len(theirs) > 0 {
+		if theirs, _ := clients.FindSkills(own); len(theirs) > 0 {
 			alone = append(alone, client)
 		}
 	}
@@ -344,13 +343,13 @@ func (s *machineSetup) adoptable(chosen []*clients.Client) []adopt.Skill {
 		s.app.notef("The skills of %s stay where they are, since it is not connected.", titlesOf(alone))
 	}
 	isKept := func(dir string) bool { return slices.Contains(kept, dir) }
-	found, _ := adopt.Find(slices.DeleteFunc(dirs, isKept))
+	found, _ := clients.FindSkills(slices.DeleteFunc(dirs, isKept))
 	return found
 }
 
 // asksToAdopt asks whether to take over the skills that the clients load themselves.
 func (s *machineSetup) asksToAdopt(ctx context.Context) (bool, error) {
-	count := adopt.Count(s.own)
+	count := clients.CountSkills(s.own)
 	if count == 0 || s.yes {
 		return false, nil
 	}
@@ -376,11 +375,11 @@ func (s *machineSetup) connect(ctx context.Context, client *clients.Client, serv
 	opts := &setupOptions{app: s.app, client: client, Name: s.given.Name, Files: s.files, Write: true,
 		Trust: client.Trust, Permit: !s.yes, Settled: true}
 	s.app.notef("\n%s", client.Title)
-	before := adopt.Look(client.Files(s.app.Env))
+	before := clients.LookAt(client.Files(s.app.Env))
 	err := opts.run(ctx, serveArgs)
 	// After a failure too: the client's own command may have written the entry before it failed or was
 	// interrupted.
-	made := adopt.Connection{Client: client.Name, Entry: opts.Name, Permitted: opts.permitted,
+	made := clients.Connection{Client: client.Name, Entry: opts.Name, Permitted: opts.permitted,
 		Was: s.before[client][opts.Name]}
 	return errors.Join(err, s.record.Connected(made, before))
 }
@@ -395,7 +394,7 @@ func (s *machineSetup) adopt(ctx context.Context) error {
 			s.app.say("warning", err.Error())
 			failed = errors.Join(failed, err)
 		}
-		if dir == "" || adopt.Count(group) == 0 {
+		if dir == "" || clients.CountSkills(group) == 0 {
 			continue
 		}
 		failed = errors.Join(failed, s.installAdopted(ctx, dir))
@@ -405,7 +404,7 @@ func (s *machineSetup) adopt(ctx context.Context) error {
 }
 
 // grouped returns skills by their directories.
-func grouped(all []adopt.Skill) (groups [][]adopt.Skill) {
+func grouped(all []clients.OwnSkill) (groups [][]clients.OwnSkill) {
 	for i, skill := range all {
 		if i == 0 || all[i-1].Dir != skill.Dir {
 			groups = append(groups, nil)
@@ -448,7 +447,7 @@ func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
 			print:   func(*install.Plan) error { return nil },
 		}))
 	}
-	back, wrong := s.record.Return(func(m adopt.Move) bool {
+	back, wrong := s.record.Return(func(m clients.Move) bool {
 		return filepath.Dir(m.To) == dir && !served[m.To]
 	})
 	for _, move := range back {
@@ -520,8 +519,8 @@ func (s *machineSetup) next(chosen []*clients.Client) {
 }
 
 // skillsIn describes the number of skills that moves are about.
-func skillsIn(moves []adopt.Move) string {
-	skills := slices.DeleteFunc(slices.Clone(moves), adopt.Move.IsLink)
+func skillsIn(moves []clients.Move) string {
+	skills := slices.DeleteFunc(slices.Clone(moves), clients.Move.IsLink)
 	return report.Plural(len(skills), "skill")
 }
 
@@ -544,7 +543,7 @@ func (s *machineSetup) undone() string {
 // must not remove it.
 func (s *machineSetup) forget(ctx context.Context, client, entry string) error {
 	err := s.configure()
-	if err != nil || !fsys.Exists(adopt.File(s.state)) {
+	if err != nil || !fsys.Exists(clients.RecordFile(s.state)) {
 		return nil // no setup was recorded with this configuration
 	}
 	unlock, err := s.open(ctx)
@@ -601,7 +600,7 @@ func (s *machineSetup) undo(ctx context.Context) error {
 			return err
 		}
 	}
-	back, failed := s.record.Return(func(adopt.Move) bool { return true })
+	back, failed := s.record.Return(func(clients.Move) bool { return true })
 	if len(back) > 0 {
 		a.notef("moved %s back", skillsIn(back))
 	}
@@ -623,7 +622,7 @@ func (s *machineSetup) undo(ctx context.Context) error {
 
 // disconnect returns the client's files to what they were before the setup. From a file that was changed
 // since, only what the setup added is taken out.
-func (s *machineSetup) disconnect(ctx context.Context, client *clients.Client, of adopt.Connection) error {
+func (s *machineSetup) disconnect(ctx context.Context, client *clients.Client, of clients.Connection) error {
 	a := s.app
 	restored, all, err := s.record.Restore(of, client.Files(a.Env), func(path string) (func(), error) {
 		return config.LockEdit(ctx, path)

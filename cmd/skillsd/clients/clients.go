@@ -1,4 +1,4 @@
-// Package clients connects MCP clients to skillsd.
+// Package clients connects MCP clients to skillsd, and takes over the skills that they load themselves.
 //
 // Claude Code and Codex are set up by their own commands, if these are in PATH. For settings without a
 // command, the client's file is edited: entries of JSON files are added and changed in place, with comments
@@ -10,6 +10,12 @@
 //	err := setup.Write(ctx)
 //
 // An entry with the same name that does not lead to skillsd is never changed or removed.
+//
+// A [Record] lists what `skillsd setup` changes, and reverts it: the files of clients, and the skills that are
+// moved into the state directory, so that skillsd alone serves them. Every move is in the record, a file of
+// the state directory, before it is made; [Record.Return] therefore finds each directory in one of its two
+// locations, also after a crash. A move is a rename: a directory on another file system stays where it is. A
+// record is not safe for concurrent use; the caller holds the lock of its file.
 package clients
 
 import (

@@ -47,7 +47,7 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-func read(t *testing.T, name string) string {
+func textOf(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -77,12 +77,12 @@ func TestAddAndRemove(t *testing.T) {
 				t.Errorf("write to %q: %v", text, err)
 				continue
 			}
-			written := read(t, catalog(home))
-			if text != "" && read(t, catalog(home)+".skillsd-backup") != text {
-				t.Errorf("the copy of %q holds %q", text, read(t, catalog(home)+".skillsd-backup"))
+			written := textOf(t, catalog(home))
+			if text != "" && textOf(t, catalog(home)+".skillsd-backup") != text {
+				t.Errorf("the copy of %q holds %q", text, textOf(t, catalog(home)+".skillsd-backup"))
 			}
-			if err := setup.Write(t.Context()); err != nil || read(t, catalog(home)) != written {
-				t.Errorf("the second write of %q made %q of %q, %v", text, read(t, catalog(home)), written, err)
+			if err := setup.Write(t.Context()); err != nil || textOf(t, catalog(home)) != written {
+				t.Errorf("the second write of %q made %q of %q, %v", text, textOf(t, catalog(home)), written, err)
 			}
 			if err := setup.Remove(t.Context()); err != nil {
 				t.Errorf("remove from %q: %v", written, err)
@@ -93,7 +93,7 @@ func TestAddAndRemove(t *testing.T) {
 				}
 				continue
 			}
-			if got, want := withoutServers(read(t, catalog(home))), withoutServers(text); got != want {
+			if got, want := withoutServers(textOf(t, catalog(home))), withoutServers(text); got != want {
 				t.Errorf("%q became %q, want %q", text, got, want)
 			}
 		}
@@ -119,19 +119,19 @@ func TestRemoveFromComments(t *testing.T) {
 			if err := setup.Write(t.Context()); err != nil {
 				t.Fatalf("%s: write to %q: %v", c.Name, text, err)
 			}
-			written := read(t, path)
+			written := textOf(t, path)
 			if there, err := c.server([]byte(written), stdio.Name); err != nil || !stdio.leadsToUs(there) {
 				t.Errorf("%s: %q has no server, %v", c.Name, written, err)
 			}
 			if err := setup.Remove(t.Context()); err != nil {
 				t.Fatalf("%s: remove from %q: %v", c.Name, written, err)
 			}
-			if got := read(t, path); got != text && strings.Contains(text, c.servers) {
+			if got := textOf(t, path); got != text && strings.Contains(text, c.servers) {
 				t.Errorf("%s: %q is left of %q", c.Name, got, text)
 			}
 			write(t, path, written+"// added\n")
-			if err := setup.Remove(t.Context()); err != nil || !strings.Contains(read(t, path), "// added") {
-				t.Errorf("%s: %v, %q is left with a comment", c.Name, err, read(t, path))
+			if err := setup.Remove(t.Context()); err != nil || !strings.Contains(textOf(t, path), "// added") {
+				t.Errorf("%s: %v, %q is left with a comment", c.Name, err, textOf(t, path))
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func TestChange(t *testing.T) {
 		if err := setup.Write(t.Context()); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		got, want := decode(t, read(t, catalog(home))), decode(t, `{"mcpServers":{"skills":`+tt.want+`}}`)
+		got, want := decode(t, textOf(t, catalog(home))), decode(t, `{"mcpServers":{"skills":`+tt.want+`}}`)
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: the file holds %v, want %v", tt.name, got, want)
 		}
@@ -258,7 +258,7 @@ func TestRefusals(t *testing.T) {
 			if err == nil || errors.Is(err, ErrForeign) != tt.foreign {
 				t.Errorf("%s(%q): %v, want an error, foreign: %v", name, tt.text, err, tt.foreign)
 			}
-			if got := read(t, path); got != tt.text {
+			if got := textOf(t, path); got != tt.text {
 				t.Errorf("%s made %q of %q", name, got, tt.text)
 			}
 		}
@@ -297,7 +297,7 @@ func TestApprove(t *testing.T) {
 		if tt.want != "print" {
 			tt.want += "\n" + entry.directTable()
 		}
-		switch got := read(t, path); {
+		switch got := textOf(t, path); {
 		case tt.want == "print":
 			if err == nil || !printed || got != tt.text {
 				t.Errorf("%q became %q, %v, and %q was printed", tt.text, got, err, out)
@@ -397,7 +397,7 @@ func TestAtOnce(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	if servers := decode(t, read(t, catalog(home)))["mcpServers"].(map[string]any); len(servers) != count {
+	if servers := decode(t, textOf(t, catalog(home)))["mcpServers"].(map[string]any); len(servers) != count {
 		t.Errorf("%d entries are in the file, want %d", len(servers), count)
 	}
 }
@@ -522,15 +522,15 @@ func TestPermitTools(t *testing.T) {
 		if err != nil || !slices.Equal(added, setup.Permissions()) {
 			t.Fatalf("%q: %v, %v", text, added, err)
 		}
-		written := read(t, path)
+		written := textOf(t, path)
 		for _, tool := range []string{"load_skill", "read_skill_resource", "search_skills", "run_skill_script"} {
 			if strings.Count(written, `"mcp__skills__`+tool+`"`) != 1 {
 				t.Errorf("%q became %q", text, written)
 			}
 		}
 		again, err := setup.PermitTools(t.Context())
-		if err != nil || len(again) > 0 || read(t, path) != written || !setup.PermitsTools(t.Context()) {
-			t.Errorf("the second time %q became %q, %v, %v", written, read(t, path), again, err)
+		if err != nil || len(again) > 0 || textOf(t, path) != written || !setup.PermitsTools(t.Context()) {
+			t.Errorf("the second time %q became %q, %v, %v", written, textOf(t, path), again, err)
 		}
 		if err := setup.ForbidTools(t.Context(), added); err != nil {
 			t.Errorf("%q: %v", written, err)
@@ -545,8 +545,8 @@ func TestPermitTools(t *testing.T) {
 		path := filepath.Join(home, ".claude", "settings.json")
 		write(t, path, text)
 		setup, _ := newSetup(claude(), stdio, home)
-		if _, err := setup.PermitTools(t.Context()); err == nil || read(t, path) != text {
-			t.Errorf("%q became %q, %v", text, read(t, path), err)
+		if _, err := setup.PermitTools(t.Context()); err == nil || textOf(t, path) != text {
+			t.Errorf("%q became %q, %v", text, textOf(t, path), err)
 		}
 	}
 }
@@ -576,7 +576,7 @@ func TestDeniedTools(t *testing.T) {
 		if text == "" {
 			continue
 		}
-		if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 || read(t, path) != text {
+		if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 || textOf(t, path) != text {
 			t.Errorf("%q left %v, %v", text, entries, err)
 		}
 		if others := gemini().DeniedTools(t.Context(), env, "skills"); others != nil {
@@ -622,11 +622,11 @@ func TestForms(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 				continue
 			}
-			if got := string(compacted(t, []byte(read(t, path)))); got != want[i] {
+			if got := string(compacted(t, []byte(textOf(t, path)))); got != want[i] {
 				t.Errorf("%s: %s, want %s", name, got, want[i])
 			}
-			if again, _ := newSetup(client, e, home); again.Write(t.Context()) != nil || string(compacted(t, []byte(read(t, path)))) != want[i] {
-				t.Errorf("%s: a second write changed %s", name, read(t, path))
+			if again, _ := newSetup(client, e, home); again.Write(t.Context()) != nil || string(compacted(t, []byte(textOf(t, path)))) != want[i] {
+				t.Errorf("%s: a second write changed %s", name, textOf(t, path))
 			}
 			if e == stdio && len(client.Commands(setup.Env)) != 1 {
 				t.Errorf("%s: the entry is not found again", name)

@@ -1,4 +1,4 @@
-package adopt
+package clients
 
 import (
 	"errors"
@@ -39,8 +39,8 @@ type content struct {
 	made []string // the directories above it that do not exist, the deepest first
 }
 
-// Look returns the content of files; links are followed.
-func Look(paths []string) (all Snapshot) {
+// LookAt returns the content of files; links are followed.
+func LookAt(paths []string) (all Snapshot) {
 	for _, path := range paths {
 		c := content{path: target(path)}
 		text, _, err := read(c.path)
@@ -109,7 +109,7 @@ func (r *Record) keep(before Snapshot) (edits []Edit, err error) {
 
 // former returns the file with a former content.
 func (r *Record) former(sum string) string {
-	return filepath.Join(r.state, dirName, filesName, sum)
+	return filepath.Join(r.state, adoptedDir, filesName, sum)
 }
 
 // Restore returns the former content of those files of a connection that have not changed since the setup,

@@ -1,12 +1,4 @@
-// Package adopt records what `skillsd setup` changes, and reverts it: the files of clients that it connects,
-// and the skills that clients load themselves, which it moves into the state directory, so that skillsd alone
-// serves them.
-//
-// Every move is in the record, a file of the state directory, before it is made; [Record.Return] therefore
-// finds each directory in one of its two places, also after a crash. A move is a rename: a directory on
-// another file system stays where it is. A record is not safe for concurrent use; the caller holds the lock
-// of its file.
-package adopt
+package clients
 
 import (
 	"encoding/json"
@@ -26,21 +18,21 @@ import (
 // maxRecord is the size in bytes above which a record is invalid.
 const maxRecord = 4 << 20
 
-// dirName is the directory of adopted skills below the state directory.
-const dirName = "adopted"
+// adoptedDir is the directory of adopted skills below the state directory.
+const adoptedDir = "adopted"
 
-// Skill is a skill that a client loads from a directory of the user's.
-type Skill struct {
+// OwnSkill is a skill that a client loads from a directory of the user's.
+type OwnSkill struct {
 	Dir  string // the client's directory of skills, with links resolved
 	Name string // of its directory there
 	Link bool   // it is a symbolic link to a directory of skills that is searched too
 }
 
-// Find returns the skills in directories, each once, in the order of the directories and then by name, and
-// the paths of links that lead elsewhere. A directory that is itself a link to none of the others is left
+// FindSkills returns the skills in directories, each once, in the order of the directories and then by name,
+// and the paths of links that lead elsewhere. A directory that is itself a link to none of the others is left
 // out: it may lead to a repository that the user works in. So are names that are not UTF-8, which a record
 // cannot hold.
-func Find(dirs []string) (found []Skill, elsewhere []string) {
+func FindSkills(dirs []string) (found []OwnSkill, elsewhere []string) {
 	var real []string
 	for _, dir := range dirs {
 		above, err := filepath.EvalSymlinks(filepath.Dir(dir))
@@ -76,14 +68,14 @@ func Find(dirs []string) (found []Skill, elsewhere []string) {
 					continue
 				}
 			}
-			found = append(found, Skill{dir, entry.Name(), isLink})
+			found = append(found, OwnSkill{dir, entry.Name(), isLink})
 		}
 	}
 	return found, elsewhere
 }
 
-// Count returns the number of skills, without the links to others of them.
-func Count(found []Skill) (n int) {
+// CountSkills returns the number of skills, without the links to others of them.
+func CountSkills(found []OwnSkill) (n int) {
 	for _, skill := range found {
 		if !skill.Link {
 			n++
@@ -128,13 +120,13 @@ type Record struct {
 	state string
 }
 
-// File returns the file of the record in a state directory.
-func File(state string) string { return filepath.Join(state, "setup.json") }
+// RecordFile returns the file of the record in a state directory.
+func RecordFile(state string) string { return filepath.Join(state, "setup.json") }
 
-// Open reads the record in a state directory; without one it is empty.
-func Open(state string) (*Record, error) {
+// OpenRecord reads the record in a state directory; without one it is empty.
+func OpenRecord(state string) (*Record, error) {
 	r := &Record{state: state}
-	data, err := fsys.ReadFile(File(state), maxRecord, func(fs.FileInfo) error { return nil })
+	data, err := fsys.ReadFile(RecordFile(state), maxRecord, func(fs.FileInfo) error { return nil })
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
 	}
@@ -142,16 +134,16 @@ func Open(state string) (*Record, error) {
 		return nil, fmt.Errorf("read the record of the setup: %w", err)
 	}
 	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("%s is not a record of a setup: %w", File(state), err)
+		return nil, fmt.Errorf("%s is not a record of a setup: %w", RecordFile(state), err)
 	}
 	// Return renames what the record names. A changed record could otherwise move any directory of the user.
-	base := target(filepath.Join(state, dirName))
+	base := target(filepath.Join(state, adoptedDir))
 	for _, move := range r.Moves {
 		// The state directory may have been given by another path.
 		above := filepath.Dir(filepath.Dir(filepath.Clean(move.To)))
 		if !filepath.IsAbs(move.From) || !filepath.IsAbs(move.To) || target(above) != base {
 			return nil, fmt.Errorf("%s is not a record of a setup: it names a directory outside of %s",
-				File(state), dirName)
+				RecordFile(state), adoptedDir)
 		}
 	}
 	return r, nil
@@ -160,7 +152,7 @@ func Open(state string) (*Record, error) {
 // Save writes the record; an empty one is removed.
 func (r *Record) Save() error {
 	if len(r.Clients) == 0 && len(r.Moves) == 0 {
-		err := os.Remove(File(r.state))
+		err := os.Remove(RecordFile(r.state))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -170,7 +162,7 @@ func (r *Record) Save() error {
 	if err != nil {
 		return err
 	}
-	return fsys.WriteFile(File(r.state), append(data, '\n'), 0o600)
+	return fsys.WriteFile(RecordFile(r.state), append(data, '\n'), 0o600)
 }
 
 func (r *Record) at(client, entry string) int {
@@ -221,8 +213,8 @@ func (r *Record) Disconnected(client, entry string) error {
 
 // Take moves skills of one directory into a new directory, and returns it. Skills that cannot be moved stay
 // where they are, and are reported in the error; the others are moved all the same.
-func (r *Record) Take(found []Skill) (dir string, err error) {
-	base := filepath.Join(r.state, dirName)
+func (r *Record) Take(found []OwnSkill) (dir string, err error) {
+	base := filepath.Join(r.state, adoptedDir)
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return "", err
 	}
@@ -264,7 +256,7 @@ func (r *Record) take(move Move) error {
 	}
 	if err := os.Rename(move.From, move.To); err != nil {
 		r.Moves = r.Moves[:len(r.Moves)-1]
-		return errors.Join(fmt.Errorf("%s stays: %w", move.From, cause(err)), r.Save())
+		return errors.Join(fmt.Errorf("%s stays: %w", move.From, causeOf(err)), r.Save())
 	}
 	return nil
 }
@@ -328,15 +320,15 @@ func giveBack(move Move) (moved bool, err error) {
 		return false, err
 	}
 	if err := os.Rename(move.To, move.From); err != nil {
-		return false, fmt.Errorf("%s cannot be moved back: %w", move.To, cause(err))
+		return false, fmt.Errorf("%s cannot be moved back: %w", move.To, causeOf(err))
 	}
 	// The directory that held it is removed with the last one.
 	_ = os.Remove(filepath.Dir(move.To))
 	return true, nil
 }
 
-// cause returns the reason of a failed rename without its two paths.
-func cause(err error) error {
+// causeOf returns the reason of a failed rename without its two paths.
+func causeOf(err error) error {
 	if link, ok := errors.AsType[*os.LinkError](err); ok {
 		return link.Err
 	}

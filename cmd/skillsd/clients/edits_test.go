@@ -1,4 +1,4 @@
-package adopt
+package clients
 
 import (
 	"os"
@@ -21,9 +21,9 @@ func TestRestore(t *testing.T) {
 		"unchanged": {existed: true, want: before, all: true},
 		"no file":   {all: true},
 		"no file, and another in its directory": {all: true, change: func(t *testing.T, file, _ string) {
-			write(t, filepath.Join(filepath.Dir(file), "other"), later)
+			writeText(t, filepath.Join(filepath.Dir(file), "other"), later)
 		}},
-		"changed": {existed: true, want: later, change: func(t *testing.T, file, _ string) { write(t, file, later) }},
+		"changed": {existed: true, want: later, change: func(t *testing.T, file, _ string) { writeText(t, file, later) }},
 		"removed": {existed: true, change: func(t *testing.T, file, _ string) {
 			if err := os.Remove(file); err != nil {
 				t.Fatal(err)
@@ -31,10 +31,10 @@ func TestRestore(t *testing.T) {
 		}},
 		"of another client": {existed: true, foreign: true, want: after},
 		"former content changed": {existed: true, want: after, change: func(t *testing.T, _, state string) {
-			write(t, (&Record{state: state}).former(sum([]byte(before))), later)
+			writeText(t, (&Record{state: state}).former(sum([]byte(before))), later)
 		}},
 		"the user changed it between two setups": {existed: true, want: "again", change: func(t *testing.T, file, state string) {
-			write(t, file, later)
+			writeText(t, file, later)
 			connect(t, state, file, "again")
 		}},
 		"two setups": {existed: true, want: before, all: true, change: func(t *testing.T, file, state string) {
@@ -48,13 +48,13 @@ func TestRestore(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.existed {
-				write(t, file, before)
+				writeText(t, file, before)
 			}
 			connect(t, state, file, after)
 			if tt.change != nil {
 				tt.change(t, file, state)
 			}
-			r, err := Open(state)
+			r, err := OpenRecord(state)
 			if err != nil || len(r.Clients) != 1 {
 				t.Fatalf("%d connections, %v", len(r.Clients), err)
 			}
@@ -77,7 +77,7 @@ func TestRestore(t *testing.T) {
 			if err := r.Disconnected("claude", "skills"); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := os.Stat(filepath.Join(state, dirName)); !os.IsNotExist(err) {
+			if _, err := os.Stat(filepath.Join(state, adoptedDir)); !os.IsNotExist(err) {
 				t.Errorf("former contents are left: %v", err)
 			}
 		})
@@ -88,9 +88,9 @@ func TestRestore(t *testing.T) {
 func TestRestoreLong(t *testing.T) {
 	dir := t.TempDir()
 	file, long := filepath.Join(dir, "client.json"), strings.Repeat(" ", maxBefore)
-	write(t, file, long+"{}")
+	writeText(t, file, long+"{}")
 	connect(t, dir, file, long+"ours")
-	r, err := Open(dir)
+	r, err := OpenRecord(dir)
 	if err != nil || len(r.Clients) != 1 {
 		t.Fatalf("%d connections, %v", len(r.Clients), err)
 	}
@@ -113,20 +113,20 @@ func TestRestoreByAnotherPath(t *testing.T) {
 		t.Skip("missing capability: symbolic links:", err)
 	}
 	file, skill := filepath.Join(dir, "client.json"), filepath.Join(dir, "skills", "a", "SKILL.md")
-	write(t, file, "before")
-	write(t, skill, "A skill.")
+	writeText(t, file, "before")
+	writeText(t, skill, "A skill.")
 	connect(t, link, file, "after")
-	r, err := Open(link)
+	r, err := OpenRecord(link)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Take([]Skill{{Dir: filepath.Join(dir, "skills"), Name: "a"}}); err != nil {
+	if _, err := r.Take([]OwnSkill{{Dir: filepath.Join(dir, "skills"), Name: "a"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(file, 0o400); err != nil {
 		t.Fatal(err)
 	}
-	r, err = Open(state)
+	r, err = OpenRecord(state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,18 +146,18 @@ func TestRestoreByAnotherPath(t *testing.T) {
 // connect is a setup that writes a file.
 func connect(t *testing.T, state, file, text string) {
 	t.Helper()
-	r, err := Open(state)
+	r, err := OpenRecord(state)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := Look([]string{file})
-	write(t, file, text)
+	before := LookAt([]string{file})
+	writeText(t, file, text)
 	if err := r.Connected(Connection{Client: "claude", Entry: "skills"}, before); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func write(t *testing.T, file, text string) {
+func writeText(t *testing.T, file, text string) {
 	t.Helper()
 	err := os.MkdirAll(filepath.Dir(file), 0o755)
 	if err == nil {

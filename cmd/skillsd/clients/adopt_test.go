@@ -1,4 +1,4 @@
-package adopt
+package clients
 
 import (
 	"os"
@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// home makes a home directory with skills of two clients, one of which links to the skills of the other.
-func home(t *testing.T) (dir string, found []Skill) {
+// skillsHome makes a home directory with skills of two clients, one of which links to the skills of the other.
+func skillsHome(t *testing.T) (dir string, found []OwnSkill) {
 	t.Helper()
 	dir = t.TempDir()
 	for _, name := range []string{".agents/skills/a", ".agents/skills/b", ".claude/skills/c", "src/mine"} {
@@ -26,14 +26,14 @@ func home(t *testing.T) (dir string, found []Skill) {
 		}
 	}
 	agents, claude := filepath.Join(dir, ".agents", "skills"), filepath.Join(dir, ".claude", "skills")
-	found, elsewhere := Find([]string{claude, agents, claude, filepath.Join(dir, "missing")})
+	found, elsewhere := FindSkills([]string{claude, agents, claude, filepath.Join(dir, "missing")})
 	if want := []string{filepath.Join(claude, "mine")}; !slices.Equal(elsewhere, want) {
 		t.Errorf("links elsewhere: %q, want %q", elsewhere, want)
 	}
 	return dir, found
 }
 
-func names(found []Skill) (list []string) {
+func names(found []OwnSkill) (list []string) {
 	for _, skill := range found {
 		name := filepath.Base(filepath.Dir(skill.Dir)) + "/" + skill.Name
 		if skill.Link {
@@ -45,7 +45,7 @@ func names(found []Skill) (list []string) {
 }
 
 func TestFind(t *testing.T) {
-	_, found := home(t)
+	_, found := skillsHome(t)
 	want := []string{".claude/a link", ".claude/c", ".agents/a", ".agents/b"}
 	if got := names(found); !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
@@ -54,12 +54,12 @@ func TestFind(t *testing.T) {
 
 // Whatever was taken comes back to its place, links too, also from a record that another process reads.
 func TestTakeAndReturn(t *testing.T) {
-	dir, found := home(t)
+	dir, found := skillsHome(t)
 	state := filepath.Join(dir, "state")
 	if err := os.Mkdir(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Open(state)
+	r, err := OpenRecord(state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestTakeAndReturn(t *testing.T) {
 	if _, err := r.Take(found[2:]); err != nil {
 		t.Fatal(err)
 	}
-	if left, _ := Find([]string{filepath.Join(dir, ".claude", "skills"), filepath.Join(dir, ".agents", "skills")}); left != nil {
+	if left, _ := FindSkills([]string{filepath.Join(dir, ".claude", "skills"), filepath.Join(dir, ".agents", "skills")}); left != nil {
 		t.Fatalf("left: %q", names(left))
 	}
 
@@ -83,7 +83,7 @@ func TestTakeAndReturn(t *testing.T) {
 	if err := os.Mkdir(inTheWay, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r, err = Open(state)
+	r, err = OpenRecord(state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,23 +97,23 @@ func TestTakeAndReturn(t *testing.T) {
 	if _, err := r.Return(func(Move) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
-	again, _ := Find([]string{filepath.Join(dir, ".claude", "skills"), filepath.Join(dir, ".agents", "skills")})
+	again, _ := FindSkills([]string{filepath.Join(dir, ".claude", "skills"), filepath.Join(dir, ".agents", "skills")})
 	if got := names(again); !slices.Equal(got, names(found)) {
 		t.Errorf("after the return: %q, before: %q", got, names(found))
 	}
-	if _, err := os.Lstat(File(state)); err == nil {
+	if _, err := os.Lstat(RecordFile(state)); err == nil {
 		t.Error("the record of nothing is left")
 	}
 }
 
 // Of two skills that were taken from one place, the newer returns to it, and the older one stays in the record.
 func TestReturnOfTwoFromOnePlace(t *testing.T) {
-	dir, found := home(t)
+	dir, found := skillsHome(t)
 	state := filepath.Join(dir, "state")
 	if err := os.Mkdir(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Open(state)
+	r, err := OpenRecord(state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestReturnOfTwoFromOnePlace(t *testing.T) {
 // A later setup of the same entry adds its permissions to the record.
 func TestConnectedAgain(t *testing.T) {
 	state := t.TempDir()
-	r, err := Open(state)
+	r, err := OpenRecord(state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestConnectedAgain(t *testing.T) {
 		{Client: "claude", Entry: "other"},
 		{Client: "claude", Entry: "skills"},
 	} {
-		before := Look([]string{file})
+		before := LookAt([]string{file})
 		if err := os.WriteFile(file, []byte{byte(i)}, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func TestConnectedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r, err = Open(state)
+	r, err = OpenRecord(state)
 	if err != nil || len(r.Clients) != 2 || !slices.Equal(r.Clients[0].Permitted, []string{"a"}) {
 		t.Errorf("the record has %+v, %v", r.Clients, err)
 	}
@@ -169,7 +169,7 @@ func TestConnectedAgain(t *testing.T) {
 
 // A crash between the record and the rename leaves a skill in its place; the return leaves it there.
 func TestReturnOfWhatWasNotMoved(t *testing.T) {
-	dir, found := home(t)
+	dir, found := skillsHome(t)
 	state := filepath.Join(dir, "state")
 	if err := os.Mkdir(state, 0o700); err != nil {
 		t.Fatal(err)
@@ -197,10 +197,10 @@ func TestOpenInvalid(t *testing.T) {
 		`{"moves": [{"from": "/home/me/.claude/skills/a", "to": "` + inside + `/../../../x"}]}`,
 		`{"moves": [{"from": "a", "to": "` + inside + `"}]}`,
 	} {
-		if err := os.WriteFile(File(state), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(RecordFile(state), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(state); err == nil {
+		if _, err := OpenRecord(state); err == nil {
 			t.Errorf("%s is a record", text)
 		}
 	}
@@ -208,7 +208,7 @@ func TestOpenInvalid(t *testing.T) {
 
 // A directory of skills that is a link may lead to a repository: its skills stay.
 func TestFindThroughLink(t *testing.T) {
-	dir, _ := home(t)
+	dir, _ := skillsHome(t)
 	link := filepath.Join(dir, ".cursor")
 	if err := os.MkdirAll(link, 0o755); err != nil {
 		t.Fatal(err)
@@ -217,20 +217,20 @@ func TestFindThroughLink(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "src"), link); err != nil {
 		t.Fatal(err)
 	}
-	if found, _ := Find([]string{link}); found != nil {
+	if found, _ := FindSkills([]string{link}); found != nil {
 		t.Errorf("found %q", names(found))
 	}
 }
 
 // A link returns with the skill that it leads to.
 func TestReturnWithLink(t *testing.T) {
-	dir, found := home(t)
+	dir, found := skillsHome(t)
 	state := filepath.Join(dir, "state")
 	if err := os.Mkdir(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	r := &Record{state: state}
-	for _, group := range [][]Skill{found[:2], found[2:]} {
+	for _, group := range [][]OwnSkill{found[:2], found[2:]} {
 		if _, err := r.Take(group); err != nil {
 			t.Fatal(err)
 		}
