@@ -11,13 +11,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
-	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -382,111 +380,6 @@ func (s *machineSetup) connect(ctx context.Context, client *clients.Client, serv
 	made := clients.Connection{Client: client.Name, Entry: opts.Name, Permitted: opts.permitted,
 		Was: s.before[client][opts.Name]}
 	return errors.Join(err, s.record.Connected(made, before))
-}
-
-// adopt moves the skills of the clients into the state directory and installs them from there. A skill that
-// is not served afterwards, because it needs a review or has the name of another, returns to its place.
-func (s *machineSetup) adopt(ctx context.Context) error {
-	var failed error
-	for _, group := range grouped(s.own) {
-		dir, err := s.record.Take(group)
-		if err != nil {
-			s.app.say("warning", err.Error())
-			failed = errors.Join(failed, err)
-		}
-		if dir == "" || clients.CountSkills(group) == 0 {
-			continue
-		}
-		failed = errors.Join(failed, s.installAdopted(ctx, dir))
-	}
-	s.warnOfShadows(ctx)
-	return failed
-}
-
-// grouped returns skills by their directories.
-func grouped(all []clients.OwnSkill) (groups [][]clients.OwnSkill) {
-	for i, skill := range all {
-		if i == 0 || all[i-1].Dir != skill.Dir {
-			groups = append(groups, nil)
-		}
-		groups[len(groups)-1] = append(groups[len(groups)-1], skill)
-	}
-	return groups
-}
-
-// installAdopted installs the skills of a directory of adopted skills, and moves the others back.
-func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
-	a := s.app
-	request := install.Request{Source: dir, All: true, KeepGoing: true, Tier: skills.TierUser}
-	err := a.carryOut(ctx, planned{
-		roots:   &config.RootOptions{NoDefaults: true},
-		quiet:   true,
-		compute: func(i *install.Installer) (*install.Plan, error) { return i.Add(ctx, request) },
-		print:   func(*install.Plan) error { return nil },
-	})
-	lock, unread := a.readLock()
-	if unread != nil {
-		return errors.Join(err, unread)
-	}
-	served, waiting := map[string]bool{}, []string(nil)
-	for _, e := range lock.Skills {
-		switch {
-		case e.Origin.Source != dir:
-		case e.Served():
-			first, _, _ := strings.Cut(e.Origin.Path, "/")
-			served[filepath.Join(dir, first)] = true
-		default:
-			waiting = append(waiting, e.Name)
-		}
-	}
-	// A skill in quarantine would be in use nowhere: its client had loaded it before.
-	if len(waiting) > 0 {
-		err = errors.Join(err, a.carryOut(ctx, planned{
-			quiet:   true,
-			compute: func(i *install.Installer) (*install.Plan, error) { return i.Remove(waiting...) },
-			print:   func(*install.Plan) error { return nil },
-		}))
-	}
-	back, wrong := s.record.Return(func(m clients.Move) bool {
-		return filepath.Dir(m.To) == dir && !served[m.To]
-	})
-	for _, move := range back {
-		name := filepath.Base(move.From)
-		if e := lock.Find(name); e != nil && e.Origin.Source != dir {
-			a.notef("%s stays there: another skill with its name is installed", report.Printable(move.From))
-			continue
-		}
-		a.notef("%s stays there, and its client runs its scripts without a sandbox; to see why: %s",
-			report.Printable(move.From),
-			report.Printable(report.ShellLine("skillsd", "validate", "--lenient", move.From)))
-	}
-	a.notef("took over %s", report.Plural(len(served), "skill"))
-	return errors.Join(err, wrong)
-}
-
-// warnOfShadows names the skills that were taken over and are not used, since a directory that comes first
-// has a skill with the same name.
-func (s *machineSetup) warnOfShadows(ctx context.Context) {
-	lock, err := s.app.readLock()
-	if err != nil {
-		return
-	}
-	reader := &config.ReaderOptions{}
-	reader.Register(pflag.NewFlagSet("", pflag.ContinueOnError)) // the defaults
-	snapshot, err := reader.Scan(ctx, &s.app.Process)
-	if err != nil {
-		return
-	}
-	for _, e := range lock.Skills {
-		sk := snapshot.Skill(e.Name)
-		if sk == nil || !e.Served() || !config.Inside(e.Origin.Source, filepath.Join(s.state, "adopted")) ||
-			config.Inside(sk.Root.Dir, s.state) {
-			continue
-		}
-		s.app.notef("skillsd: warning: %s: the skill in %s is used, not the one that was taken over; remove "+
-			"or rename one of them", report.Printable(e.Name),
-			report.Printable(filepath.Join(sk.Root.Dir, filepath.FromSlash(sk.Dir))))
-	}
 }
 
 // next prints how to go on.

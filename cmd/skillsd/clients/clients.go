@@ -11,11 +11,11 @@
 //
 // An entry with the same name that does not lead to skillsd is never changed or removed.
 //
-// A [Record] lists what `skillsd setup` changes, and reverts it: the files of clients, and the skills that are
-// moved into the state directory, so that skillsd alone serves them. Every move is in the record, a file of
-// the state directory, before it is made; [Record.Return] therefore finds each directory in one of its two
-// locations, also after a crash. A move is a rename: a directory on another file system stays where it is. A
-// record is not safe for concurrent use; the caller holds the lock of its file.
+// A [Record] lists what `skillsd setup` changes, and reverts it: the files of clients, and the skills that
+// are moved into the state directory, so that skillsd alone serves them. Every move is in the record, a file
+// of the state directory, before it is made; [Record.Return] therefore finds each directory in one of its
+// two locations, also after a crash. A move is a rename: a directory on another file system stays where it
+// is. A record is not safe for concurrent use; the caller holds the lock of its file.
 package clients
 
 import (

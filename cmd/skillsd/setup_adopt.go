@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/clients"
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
+)
+
+// adopt moves the skills of the clients into the state directory and installs them from there. A skill that
+// is not served afterwards, because it needs a review or has the name of another, returns to its place.
+// Equal copies in directories of several clients are one skill: the others move too, and are not installed.
+func (s *machineSetup) adopt(ctx context.Context) error {
+	lock, err := s.app.readLock()
+	if err != nil {
+		return err
+	}
+	trees := s.trees(ctx)
+	var copies []clients.OwnSkill
+	var failed error
+	seen := map[string]bool{}
+	for _, group := range grouped(s.own) {
+		var fresh []clients.OwnSkill
+		for _, skill := range group {
+			same := skill.Name + " " + string(trees[skill])
+			if trees[skill] != "" && (seen[same] || serves(lock, skill.Name, trees[skill])) {
+				copies = append(copies, skill)
+			} else {
+				fresh = append(fresh, skill)
+			}
+			seen[same] = true
+		}
+		if len(fresh) == 0 {
+			continue
+		}
+		dir, err := s.record.Take(fresh)
+		if err != nil {
+			s.app.say("warning", err.Error())
+			failed = errors.Join(failed, err)
+		}
+		if dir == "" || clients.CountSkills(fresh) == 0 {
+			continue
+		}
+		failed = errors.Join(failed, s.installAdopted(ctx, dir))
+	}
+	failed = errors.Join(failed, s.adoptCopies(copies, trees))
+	s.warnOfShadows(ctx)
+	return failed
+}
+
+// trees returns the digest of the files of each skill that the clients load themselves; a skill that a scan
+// refuses has none.
+func (s *machineSetup) trees(ctx context.Context) map[clients.OwnSkill]digest.Digest {
+	trees := map[clients.OwnSkill]digest.Digest{}
+	for _, group := range grouped(s.own) {
+		root := skills.Root{Dir: group[0].Dir, Tier: skills.TierUser}
+		snapshot, err := config.Scan(ctx, &s.app.Process, []skills.Root{root},
+			(&config.RootOptions{}).ScanOptions())
+		if err != nil {
+			continue // the installation reports the error
+		}
+		for _, skill := range group {
+			sk := snapshot.Skill(skill.Name)
+			if sk == nil || skill.Link {
+				continue
+			}
+			if index, err := sk.Index(ctx); err == nil {
+				trees[skill] = index.TreeDigest
+			}
+		}
+	}
+	return trees
+}
+
+// serves reports whether a skill with this name and these files is installed and served.
+func serves(lock *install.Lock, name string, tree digest.Digest) bool {
+	e := lock.Find(name)
+	return e != nil && e.Served() && e.Tree == tree
+}
+
+// adoptCopies moves the equal copies of served skills, so that their clients do not load them a second time.
+// A copy of a skill that is not served stays, as that skill does.
+func (s *machineSetup) adoptCopies(
+	copies []clients.OwnSkill, trees map[clients.OwnSkill]digest.Digest,
+) error {
+	lock, err := s.app.readLock()
+	if err != nil {
+		return err
+	}
+	copies = slices.DeleteFunc(copies, func(skill clients.OwnSkill) bool {
+		return !serves(lock, skill.Name, trees[skill])
+	})
+	var failed error
+	for _, group := range grouped(copies) {
+		dir, err := s.record.Take(group)
+		if err != nil {
+			s.app.say("warning", err.Error())
+			failed = errors.Join(failed, err)
+		}
+		if dir == "" {
+			continue
+		}
+		s.app.notef("moved %s of %s too, since skillsd serves the same files",
+			report.Plural(len(group), "skill"), report.Printable(group[0].Dir))
+	}
+	return failed
+}
+
+// grouped returns skills by their directories.
+func grouped(all []clients.OwnSkill) (groups [][]clients.OwnSkill) {
+	for i, skill := range all {
+		if i == 0 || all[i-1].Dir != skill.Dir {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], skill)
+	}
+	return groups
+}
+
+// installAdopted installs the skills of a directory of adopted skills, and moves the others back.
+func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
+	a := s.app
+	request := install.Request{Source: dir, All: true, KeepGoing: true, Tier: skills.TierUser}
+	err := a.carryOut(ctx, planned{
+		roots:   &config.RootOptions{NoDefaults: true},
+		quiet:   true,
+		compute: func(i *install.Installer) (*install.Plan, error) { return i.Add(ctx, request) },
+		print:   func(*install.Plan) error { return nil },
+	})
+	lock, unread := a.readLock()
+	if unread != nil {
+		return errors.Join(err, unread)
+	}
+	served, waiting := map[string]bool{}, []string(nil)
+	for _, e := range lock.Skills {
+		switch {
+		case e.Origin.Source != dir:
+		case e.Served():
+			first, _, _ := strings.Cut(e.Origin.Path, "/")
+			served[filepath.Join(dir, first)] = true
+		default:
+			waiting = append(waiting, e.Name)
+		}
+	}
+	// A skill in quarantine would be in use nowhere: its client had loaded it before.
+	if len(waiting) > 0 {
+		err = errors.Join(err, a.carryOut(ctx, planned{
+			quiet:   true,
+			compute: func(i *install.Installer) (*install.Plan, error) { return i.Remove(waiting...) },
+			print:   func(*install.Plan) error { return nil },
+		}))
+	}
+	back, wrong := s.record.Return(func(m clients.Move) bool {
+		return filepath.Dir(m.To) == dir && !served[m.To]
+	})
+	for _, move := range back {
+		name := filepath.Base(move.From)
+		if e := lock.Find(name); e != nil && e.Origin.Source != dir {
+			a.notef("%s stays there: another skill with its name is installed", report.Printable(move.From))
+			continue
+		}
+		a.notef("%s stays there, and its client runs its scripts without a sandbox; to see why: %s",
+			report.Printable(move.From),
+			report.Printable(report.ShellLine("skillsd", "validate", "--lenient", move.From)))
+	}
+	a.notef("took over %s", report.Plural(len(served), "skill"))
+	return errors.Join(err, wrong)
+}
+
+// warnOfShadows names the skills that were taken over and are not used, since a directory that comes first
+// has a skill with the same name.
+func (s *machineSetup) warnOfShadows(ctx context.Context) {
+	lock, err := s.app.readLock()
+	if err != nil {
+		return
+	}
+	reader := &config.ReaderOptions{}
+	reader.Register(pflag.NewFlagSet("", pflag.ContinueOnError)) // the defaults
+	snapshot, err := reader.Scan(ctx, &s.app.Process)
+	if err != nil {
+		return
+	}
+	for _, e := range lock.Skills {
+		sk := snapshot.Skill(e.Name)
+		if sk == nil || !e.Served() || !config.Inside(e.Origin.Source, filepath.Join(s.state, "adopted")) ||
+			config.Inside(sk.Root.Dir, s.state) {
+			continue
+		}
+		s.app.notef("skillsd: warning: %s: the skill in %s is used, not the one that was taken over; remove "+
+			"or rename one of them", report.Printable(e.Name),
+			report.Printable(filepath.Join(sk.Root.Dir, filepath.FromSlash(sk.Dir))))
+	}
+}
