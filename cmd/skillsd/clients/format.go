@@ -113,6 +113,9 @@ func (c *Client) decode(text []byte) (file map[string]any, err error) {
 	}
 	value, err := hujson.Parse(bytes.Clone(text)) // Standardize modifies its input
 	switch {
+	case bytes.HasPrefix(text, []byte("\ufeff")):
+		return nil, errors.New("not valid JSON: it starts with a byte order mark; " +
+			"save it as UTF-8 without one")
 	case err != nil:
 		return nil, fmt.Errorf("not valid JSON: %s", strings.TrimPrefix(err.Error(), "hujson: "))
 	case !value.IsStandard() && !c.comments:
