@@ -71,40 +71,15 @@ func (s *machineSetup) open(ctx context.Context) (unlock func(), err error) {
 }
 
 func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
-	if err := s.app.byUser("`skillsd setup`"); err != nil {
-		return err
-	}
-	if s.given.URL != "" {
-		return exit.Usagef("name the client: skillsd setup CLIENT --http "+report.ShellLine(s.given.URL)+
-			" --write", "--http needs the name of a client")
-	}
-	if err := s.configure(); err != nil {
-		return err
-	}
-	// A wrong flag of serve would be reported for each client.
-	if _, err := s.given.entry(serveArgs); err != nil {
+	if err := s.check(serveArgs); err != nil {
 		return err
 	}
 	s.look()
 	s.print(ctx)
-	if len(s.found) == 0 {
-		return exit.Errorf(exit.Problems,
-			"install a client, or print the entry for yours: skillsd setup --print; without a client, "+
-				"install a skill and run its scripts yourself: skillsd install SOURCE, then skillsd run "+
-				"SKILL SCRIPT", "no client was found")
+	if err := s.prepare(len(serveArgs) > 0); err != nil {
+		return err
 	}
-	others := s.cmd.Flags().NFlag()
-	if s.yes {
-		others--
-	}
-	if others > 0 || len(serveArgs) > 0 {
-		s.fresh = s.found // flags may change an entry
-	}
-	if !s.yes && !(report.IsTerminal(s.app.in) && report.IsTerminal(s.app.err)) {
-		return exit.Errorf(exit.Failure,
-			"to connect these clients without questions: skillsd setup --yes; one of them: skillsd setup "+
-				s.found[0].Name+" --write", "nothing was changed: the questions need a terminal")
-	}
+
 	chosen := s.fresh
 	if !s.yes && len(s.fresh) > 0 {
 		var err error
@@ -126,6 +101,7 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 		s.next(s.found)
 		return nil
 	}
+
 	unlock, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -147,6 +123,47 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 	}
 	if failed != nil {
 		return &exit.Error{Code: exit.Problems} // each was printed
+	}
+	return nil
+}
+
+// check refuses what no setup of a machine does, and reads the configuration.
+func (s *machineSetup) check(serveArgs []string) error {
+	if err := s.app.byUser("`skillsd setup`"); err != nil {
+		return err
+	}
+	if s.given.URL != "" {
+		return exit.Usagef("name the client: skillsd setup CLIENT --http "+report.ShellLine(s.given.URL)+
+			" --write", "--http needs the name of a client")
+	}
+	if err := s.configure(); err != nil {
+		return err
+	}
+	// A wrong flag of serve would be reported for each client.
+	_, err := s.given.entry(serveArgs)
+	return err
+}
+
+// prepare refuses a setup without clients or without a terminal for its questions. Flags, also those of
+// serve, may change the entries of clients that are connected.
+func (s *machineSetup) prepare(serveFlags bool) error {
+	if len(s.found) == 0 {
+		return exit.Errorf(exit.Problems,
+			"install a client, or print the entry for yours: skillsd setup --print; without a client, "+
+				"install a skill and run its scripts yourself: skillsd install SOURCE, then skillsd run "+
+				"SKILL SCRIPT", "no client was found")
+	}
+	flags := s.cmd.Flags().NFlag()
+	if s.yes {
+		flags--
+	}
+	if flags > 0 || serveFlags {
+		s.fresh = s.found
+	}
+	if !s.yes && !(report.IsTerminal(s.app.in) && report.IsTerminal(s.app.err)) {
+		return exit.Errorf(exit.Failure,
+			"to connect these clients without questions: skillsd setup --yes; one of them: skillsd setup "+
+				s.found[0].Name+" --write", "nothing was changed: the questions need a terminal")
 	}
 	return nil
 }

@@ -190,7 +190,7 @@ func (s *Scanner) isStarted(line []byte, values []tainted, kind taint) bool {
 // starts reports whether a line starts a file by its name. If isCall is set, only the call that starts a
 // program counts: a vendor's file may be made executable, and its name is an argument of many calls.
 func (s *Scanner) starts(line, name []byte, isCall bool) bool {
-	const most = 8 // places in a line
+	const most = 8 // names in a line
 	for from, n := 0, 0; n < most; n++ {
 		i := bytes.Index(line[from:], name)
 		if i < 0 {
@@ -207,37 +207,50 @@ func (s *Scanner) starts(line, name []byte, isCall bool) bool {
 		if !s.spend(line) {
 			return false
 		}
-		before, after := line[:at], line[end:]
-		if isCall && s.program != code {
-			m := started().FindSubmatchIndex(before)
-			isName := m != nil && (m[2] >= 0 || bytes.IndexByte(name, '/') >= 0)
-			// The first element of a list is behind a parenthesis too.
-			isList := isName && m[0] > 0 && before[m[0]] == '(' && before[m[0]-1] == '='
-			if isName && !isList && quoteAt(line, m[0]) == 0 &&
-				!bytes.Contains(before[m[0]:], []byte("chmod")) {
-				return true
-			}
-			continue
-		}
+		found := s.startsAt
 		if isCall {
-			m := startedIn().FindIndex(before)
-			if m != nil && before[m[0]] != '`' && !bytes.Contains(before[m[0]:], []byte("chmod")) {
-				return true
-			}
-			continue
+			found = s.callsAt
 		}
-		if s.program == code && (startedIn().Match(before) || permits().Match(before) &&
-			permitted().Match(after) ||
-			allows().Match(after)) {
-			return true
-		}
-		if m := started().FindSubmatchIndex(before); m != nil && (s.program != code || quoteAt(line,
-			at) != 0) &&
-			(m[2] >= 0 || m[1]-m[0] > 1 && hasLetter(before[m[0]:m[1]]) || bytes.ContainsAny(name, `/\`)) {
+		if found(line, at, end) {
 			return true
 		}
 	}
 	return false
+}
+
+// callsAt reports whether the call that starts a program precedes the name of a file.
+func (s *Scanner) callsAt(line []byte, at, end int) bool {
+	before, name := line[:at], line[at:end]
+	if s.program == code {
+		m := startedIn().FindIndex(before)
+		return m != nil && before[m[0]] != '`' && !bytes.Contains(before[m[0]:], []byte("chmod"))
+	}
+	m := started().FindSubmatchIndex(before)
+	if m == nil || m[2] < 0 && bytes.IndexByte(name, '/') < 0 {
+		return false
+	}
+	// The first element of a list is behind a parenthesis too.
+	if m[0] > 0 && before[m[0]] == '(' && before[m[0]-1] == '=' {
+		return false
+	}
+	return quoteAt(line, m[0]) == 0 && !bytes.Contains(before[m[0]:], []byte("chmod"))
+}
+
+// startsAt reports whether a line starts the file that it names, or makes a program of it.
+func (s *Scanner) startsAt(line []byte, at, end int) bool {
+	before, name, after := line[:at], line[at:end], line[end:]
+	if s.program == code {
+		isPermitted := permits().Match(before) && permitted().Match(after) || allows().Match(after)
+		if isPermitted || startedIn().Match(before) {
+			return true
+		}
+	}
+	m := started().FindSubmatchIndex(before)
+	// Outside of quotes, the languages of code have no commands of a shell.
+	if m == nil || s.program == code && quoteAt(line, at) == 0 {
+		return false
+	}
+	return m[2] >= 0 || m[1]-m[0] > 1 && hasLetter(before[m[0]:m[1]]) || bytes.ContainsAny(name, `/\`)
 }
 
 func hasLetter(text []byte) bool { return slices.ContainsFunc(text, isLetter) }
