@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/compact"
 )
 
 // viewList is an array of rows in a view.
@@ -63,7 +62,7 @@ func (l RowList) Append(dst []byte, e *provenance.Event) ([]byte, error) {
 		return dst, nil
 	}
 	dst = append(dst, "\n    "...)
-	if dst, sure := compact.Indent(dst, row, "    ", "  "); sure {
+	if dst, sure := provenance.AppendIndented(dst, row, "    ", "  "); sure {
 		return dst, nil
 	}
 	buf := bytes.NewBuffer(dst)
