@@ -247,20 +247,6 @@ func parseInputLabel(raw []byte) (label InputLabel, err error) {
 	return label, nil
 }
 
-// onlyKeys parses an object and rejects keys that are not in known.
-func onlyKeys(raw []byte, known ...string) (map[string]json.RawMessage, error) {
-	keys, fields, err := parseObject(raw)
-	if err != nil {
-		return nil, err
-	}
-	for _, key := range keys {
-		if !slices.Contains(known, key) {
-			return nil, fmt.Errorf("%w: unknown key %.40q", provenance.ErrInvalid, key)
-		}
-	}
-	return fields, nil
-}
-
 // Influence returns the atom for a prompt slot, or nil without one. It records whose words led to an input.
 // It affects confidentiality only: the author of a command does not vouch for its inputs.
 func Influence(slot json.RawMessage, manifest *RunManifest) json.RawMessage {
