@@ -102,18 +102,6 @@ type DecisionCounts struct {
 	Denied  int `json:"denied"`
 }
 
-func (c *DecisionCounts) add(outcome string) {
-	c.Total++
-	switch outcome {
-	case provenance.DecisionAllowed:
-		c.Allowed++
-	case provenance.DecisionWarned:
-		c.Warned++
-	case provenance.DecisionDenied:
-		c.Denied++
-	}
-}
-
 // ToolInputSummary holds the harmless arguments of a call. An argument of the wrong type is omitted; pointers
 // are nil if the key is absent.
 type ToolInputSummary struct {

@@ -30,7 +30,7 @@ type Viewer struct {
 // byte. Changed lines of the event record no longer match their hash.
 func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
 	key := ""
-	for _, l := range viewLists {
+	for _, l := range rowLists {
 		if l.view == name && l.key != invocationsKey {
 			key = l.key
 		}
