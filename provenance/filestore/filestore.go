@@ -276,6 +276,17 @@ func (st *Store) with(ctx context.Context, id string, do func(*session) error) e
 	}
 }
 
+// enter registers a user of the directory other than run. It fails if the session is being stopped.
+func (s *session) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return errReleased
+	}
+	s.wg.Add(1)
+	return nil
+}
+
 // Close implements provenance.Writer.
 func (st *Store) Close() error {
 	st.mu.Lock()

@@ -1,6 +1,12 @@
 package filestore
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
 	"slices"
 	"time"
 
@@ -8,11 +14,153 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
+// maxBatch bounds how many events share one write.
+const maxBatch = 512
+
 // maxUnsynced is how many bytes may wait for stable storage before an append waits for it.
 const maxUnsynced = 8 << 20
 
 // maxIdle is how many bytes of buffer an idle log keeps.
 const maxIdle = 64 << 10
+
+type appendRequest struct {
+	e     *provenance.Event
+	reply chan error
+}
+
+func (s *session) append(ctx context.Context, e *provenance.Event) error {
+	r := &appendRequest{e: e, reply: make(chan error, 1)}
+	select {
+	case s.appends <- r:
+		// From here on the event may be recorded even if ctx ends; only the reply shows whether it was.
+		return <-r.reply
+	case <-s.done:
+		return errReleased
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// run owns the log until the session is stopped.
+func (s *session) run() {
+	defer close(s.done)
+	commit, quiet := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	commit.Stop()
+	quiet.Stop()
+	armed, syncing, writing := false, false, false
+	synced, written := make(chan struct{}, 1), make(chan struct{}, 1)
+	for {
+		select {
+		case r := <-s.appends:
+			s.commit(s.gather(r))
+			quiet.Reset(s.opts.Quiet)
+		case <-commit.C:
+			// This runs in its own goroutine because events must not wait until a hundred texts are synced.
+			syncing = true
+			go func() {
+				s.syncMost()
+				s.sync()
+				synced <- struct{}{}
+			}()
+		case <-synced:
+			armed, syncing = false, false
+		case <-quiet.C:
+			s.mu.Lock()
+			left := time.Until(s.paused)
+			s.mu.Unlock()
+			if left > 0 {
+				quiet.Reset(left)
+			} else if writing {
+				// The disk is slow. A second writer would only wait for the first and rewrite everything.
+				quiet.Reset(s.opts.Quiet)
+			} else if s.enter() == nil {
+				writing = true
+				go func() {
+					defer s.wg.Done()
+					// If the error persists, the next reader and shutdown return it.
+					_ = s.writeViews()
+					written <- struct{}{}
+				}()
+			}
+		case <-written:
+			writing = false
+		case <-s.stop:
+			if syncing {
+				<-synced
+			}
+			s.sync()
+			return
+		}
+		s.logMu.Lock()
+		waiting := len(s.log.unsynced) > 0
+		s.logMu.Unlock()
+		// A timer that every event resets would never fire while events keep arriving.
+		if waiting && !armed {
+			commit.Reset(s.opts.Commit)
+			armed = true
+		}
+	}
+}
+
+// gather returns r and the waiting requests, in order.
+func (s *session) gather(r *appendRequest) []*appendRequest {
+	batch := []*appendRequest{r}
+	for len(batch) < maxBatch {
+		select {
+		case r := <-s.appends:
+			batch = append(batch, r)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// commit records a batch and replies to each request. The first event of a session is recorded durably.
+func (s *session) commit(batch []*appendRequest) {
+	var events []*provenance.Event
+	for _, r := range batch {
+		events = append(events, r.e)
+	}
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	var errs []error
+	// One check per batch: each costs two system calls.
+	if err := s.intact(); err != nil {
+		errs = slices.Repeat([]error{unavailable("append event", err)}, len(events))
+	} else {
+		errs = s.log.append(events, s.log.tally.Session.Head.Seq == 0)
+	}
+	for i, r := range batch {
+		r.reply <- errs[i]
+	}
+}
+
+// intact returns an error if the open file is no longer the complete record under the session's name. Events
+// appended to such a file would be lost or would follow foreign bytes. If another process writes between this
+// check and the append, the next append detects it.
+func (s *session) intact() error {
+	open, err := s.record.Stat()
+	if err != nil {
+		return err
+	}
+	n, known := links(open)
+	unlinked := known && n == 0
+	named, err := s.store.root.Lstat(path.Join(s.dirName(), provenance.EventsFile))
+	switch {
+	case err == nil && !os.SameFile(named, open), errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s was removed, moved or replaced", provenance.EventsFile)
+	case err != nil && unlinked:
+		return errReplaced
+	case s.log.suspect:
+		// After a write that failed half-way, repair truncates the file.
+		return nil
+	case open.Size() != s.log.offset:
+		return fmt.Errorf("%s has %d bytes, not the %d that were recorded: another process changed it",
+			provenance.EventsFile, open.Size(), s.log.offset)
+	}
+	return nil
+}
 
 // log is an open events.jsonl and the state of its chain. It is not safe for concurrent use.
 type log struct {
@@ -175,6 +323,35 @@ func (l *log) repair() error {
 	l.clean()
 	l.suspect = false
 	return nil
+}
+
+// sync syncs every acknowledged event. The log keeps an error and returns it for the next event.
+func (s *session) sync() {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	_ = s.log.sync()
+}
+
+// point returns the end of the record.
+func (s *session) point() scanPoint {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	return scanPoint{tally: s.log.tally, offset: s.log.offset}
+}
+
+// syncedPoint syncs the record and returns its end.
+func (s *session) syncedPoint() (scanPoint, error) {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	var err error
+	switch {
+	case len(s.log.unsynced) == 0:
+	case s.log.file == nil:
+		err = errors.New("record is not on stable storage")
+	default:
+		err = s.log.sync()
+	}
+	return scanPoint{tally: s.log.tally, offset: s.log.offset}, err
 }
 
 // fold is the session state folded from a record's events, and the heads of its views.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -290,4 +291,28 @@ func (e *noRoom) Error() string {
 func concludes(kind provenance.Kind) bool {
 	return kind == provenance.KindScriptExecuted || kind == provenance.KindSessionEnded ||
 		kind == provenance.KindOutputsRemoved
+}
+
+// usage returns the size of the files that include selects. free is whether deleting the directory frees the
+// file; a nil include selects free files.
+func usage(
+	dir *os.Root, include func(name string, info fs.FileInfo, free bool) bool,
+) (size int64, err error) {
+	err = fs.WalkDir(dir.FS(), ".", func(name string, en fs.DirEntry, err error) error {
+		if err != nil || !en.Type().IsRegular() {
+			return err
+		}
+		info, err := en.Info()
+		if err != nil {
+			return err
+		}
+		// A file with links in other sessions is not freed. The pool has one link to each shared file.
+		n, known := links(info)
+		free := !known || n == 1 || n == 2 && info.Mode().Perm() == sharedMode
+		if include == nil && free || include != nil && include(name, info, free) {
+			size += info.Size()
+		}
+		return nil
+	})
+	return size, cause(err)
 }

@@ -14,12 +14,24 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/content"
 	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+const (
+	// pool is a directory next to the session directories, under a name that no session can have, with texts
+	// shown to models and large snapshots, such as the registry. Sessions have links to its files, so it can
+	// be emptied at any time.
+	pool = "~shown"
+
+	// minShared is the smallest snapshot that is shared, in bytes; linking a smaller one saves too little.
+	minShared = 16 << 10
 )
 
 // sharedPrefix begins the pool names of files written by PutShared. The digest of the content without its
@@ -230,4 +242,204 @@ func (w *sharedWriter) made(at time.Time) error {
 	w.time, w.timeAt = []byte(provenance.FormatTime(at)), w.size
 	_, err := w.write(w.time)
 	return err
+}
+
+// share links name to the pool's file with these bytes. If the pool has none, or the file system has no
+// links, it writes the file and offers it to other sessions. The content is on stable storage; the name is
+// durable once its directory is synced.
+func (s *session) share(dir *os.Root, name string, d digest.Digest, data []byte) error {
+	// Another session may have just written the file. If it cannot be synced, it is written again.
+	if s.link(dir, name, path.Join(pool, d.Encoded()), data) == nil && s.store.synced.file(dir, name) == nil {
+		return nil
+	}
+	if err := dir.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := fsys.WriteFileIn(dir, name, data, sharedMode); err != nil {
+		return err
+	}
+	s.offer(name, d, data)
+	return nil
+}
+
+// offer links a file of the session into the pool. If that fails, other sessions write files of their own.
+func (s *session) offer(name string, d digest.Digest, data []byte) {
+	s.store.ledger.add(s.id, "", int64(len(data)), 0)
+	root, own, pooled := s.store.root, path.Join(s.dirName(), name), path.Join(pool, d.Encoded())
+	switch err := root.Link(own, pooled); {
+	case errors.Is(err, fs.ErrNotExist):
+		_ = root.Mkdir(pool, 0o700)
+		_ = root.Link(own, pooled)
+	case errors.Is(err, fs.ErrExist):
+		// The file was changed, or has the maximum number of links.
+		_ = root.Remove(pooled)
+		_ = root.Link(own, pooled)
+	}
+}
+
+// link links name to a file of the pool, which must have these bytes.
+func (s *session) link(dir *os.Root, name, pooled string, data []byte) error {
+	info, err := checkPooled(s.store.root, pooled, nil, hasBytes(data))
+	if err != nil {
+		return err
+	}
+	_, err = s.linkTo(dir, name, pooled, info)
+	return err
+}
+
+// checkPooled checks that a file of the pool has the expected bytes, and returns its info as of before it was
+// read. It does not read a file with the marks of known, the info as of when its bytes were known, or nil.
+func checkPooled(
+	root *os.Root, name string, known fs.FileInfo, has func(*os.File) error,
+) (fs.FileInfo, error) {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if mark := content.MarkOf(info); known != nil && mark != (content.Mark{}) &&
+		mark == content.MarkOf(known) && sameFile(known, info) {
+		return info, nil
+	}
+	f, err := openRegular(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	// Another process may have replaced the file. A write after this is found once the file is linked.
+	info, err = f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return info, has(f)
+}
+
+// hasBytes returns a function that reports an error if a file does not have these bytes.
+func hasBytes(data []byte) func(*os.File) error {
+	return func(f *os.File) error {
+		// One byte more than data also finds a file that only begins with data.
+		found := make([]byte, len(data)+1)
+		if n, _ := io.ReadFull(f, found); !bytes.Equal(found[:n], data) {
+			return errChanged
+		}
+		return nil
+	}
+}
+
+// errChanged is the error of a file of the pool that does not have the expected bytes.
+var errChanged = errors.New("the file was changed")
+
+// errOtherFile is the error of a file that is not the one whose information was read.
+var errOtherFile = errors.New("the file was changed or replaced")
+
+// sameFile reports whether was and is describe one file that was not written in between.
+func sameFile(was, is fs.FileInfo) bool {
+	return os.SameFile(was, is) && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime())
+}
+
+// linkTo links name to a file of the pool, if that is still the file that info describes. It returns the
+// file's new info.
+func (s *session) linkTo(dir *os.Root, name, pooled string, info fs.FileInfo) (fs.FileInfo, error) {
+	// The new directory, like the link, may be lost in a crash: syncing it would delay the first text.
+	if err := dir.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	// link(2) does not replace an existing name, so the link is made under another name and renamed.
+	temp := path.Join(path.Dir(name), fsys.TempPrefix+rand.Text())
+	if err := s.store.root.Link(pooled, path.Join(s.dirName(), temp)); err != nil {
+		return nil, err
+	}
+	err := renameSame(dir, temp, name, info)
+	// Renaming a file to another link to itself does nothing, so the temporary name may still exist.
+	if removed := dir.Remove(temp); !errors.Is(removed, fs.ErrNotExist) {
+		err = errors.Join(err, removed)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Making and renaming links has changed the ctime.
+	return dir.Lstat(name)
+}
+
+// renameSame renames a file that is still the one that info describes: another process may have replaced or
+// written it after info was read.
+func renameSame(dir *os.Root, temp, name string, info fs.FileInfo) error {
+	linked, err := dir.Lstat(temp)
+	if err != nil {
+		return err
+	}
+	if !sameFile(info, linked) {
+		return errOtherFile
+	}
+	return dir.Rename(temp, name)
+}
+
+// pooledTexts are the texts of the pool with bytes known to this Store.
+type pooledTexts struct {
+	mu    sync.Mutex
+	dir   *openPool // nil if not open
+	known map[digest.Digest]*pooledText
+}
+
+// openPool is the directory of the pool. It stays open, because every text of every session is a link to a
+// file in it.
+type openPool struct {
+	*os.Root
+	file *os.File // the same directory, for linkIn
+	info fs.FileInfo
+}
+
+// open opens the pool, unless it is open and still has its name.
+func (t *pooledTexts) open(root *os.Root) {
+	named, err := root.Lstat(pool)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.dir != nil && err == nil && os.SameFile(named, t.dir.info) {
+		return
+	}
+	// It is not closed, because other goroutines may be using it.
+	t.dir = nil
+	dir, err := root.OpenRoot(pool)
+	if err != nil {
+		return
+	}
+	file, err := dir.Open(".")
+	if err != nil {
+		dir.Close()
+		return
+	}
+	info, err := file.Stat()
+	if err != nil {
+		file.Close()
+		dir.Close()
+		return
+	}
+	t.dir = &openPool{dir, file, info}
+}
+
+func (t *pooledTexts) close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.dir == nil {
+		return nil
+	}
+	return errors.Join(t.dir.Close(), t.dir.file.Close())
+}
+
+type pooledText struct {
+	mu   sync.Mutex
+	info fs.FileInfo // as of when the bytes were known, or nil
+}
+
+func (t *pooledTexts) text(d digest.Digest) (*pooledText, *openPool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := t.known[d]
+	if text == nil {
+		if t.known == nil || len(t.known) >= maxSynced {
+			t.known = make(map[digest.Digest]*pooledText)
+		}
+		text = &pooledText{}
+		t.known[d] = text
+	}
+	return text, t.dir
 }
