@@ -111,17 +111,6 @@ func (s *session) dirName() string {
 	return s.name
 }
 
-// use calls do with the session directory, for users other than run.
-//
-// Errors: errReleased, provenance.ErrInvalid, provenance.ErrUnavailable.
-func (s *session) use(doing string, do func(dir *os.Root) error) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.wg.Done()
-	return s.inDir(doing, do)
-}
-
 // inDir calls do with the session directory.
 //
 // Errors: provenance.ErrInvalid, provenance.ErrUnavailable.
@@ -240,10 +229,13 @@ func checkRegular(dir *os.Root, name string) error {
 // Errors: provenance.ErrNotFound, fsys.ErrNotRegular.
 func openRegular(dir *os.Root, name string) (*os.File, error) {
 	f, _, err := fsys.OpenIn(dir, name)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, provenance.ErrNotFound
+	case err != nil:
+		return nil, cause(err)
 	}
-	return f, cause(err)
+	return f, nil
 }
 
 // writeUnsynced writes a file that syncFile will sync.
@@ -329,7 +321,18 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 			return err
 		}
 	}
-	if err := writeOutput(dir, f.Name, data); err != nil {
+	// No event names the file yet, so nothing reads a partial file that a crash left. Unlike writeFile, this
+	// syncs the file under its final name: that sync mostly puts the directory entry on disk too.
+	if err := makeDir(dir, provenance.OutputsDir); err != nil {
+		return err
+	}
+	if err := writeUnsynced(dir, f.Name, data, fileMode); err != nil {
+		return err
+	}
+	if err := syncFile(dir, f.Name); err != nil {
+		return err
+	}
+	if err := fsys.SyncDir(dir, provenance.OutputsDir); err != nil {
 		return err
 	}
 	s.store.ledger.add(s.id, "", f.Size, f.Size)
@@ -340,22 +343,6 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 	}
 	s.outputs.bytes += f.Size
 	return nil
-}
-
-// writeOutput writes a file that no event names yet, so nothing reads a partial file that a crash left.
-// Unlike writeFile, it syncs the file under its final name: that sync mostly puts the directory entry on disk
-// too.
-func writeOutput(dir *os.Root, name string, data []byte) error {
-	if err := makeDir(dir, provenance.OutputsDir); err != nil {
-		return err
-	}
-	if err := writeUnsynced(dir, name, data, fileMode); err != nil {
-		return err
-	}
-	if err := syncFile(dir, name); err != nil {
-		return err
-	}
-	return fsys.SyncDir(dir, provenance.OutputsDir)
 }
 
 // removeOutputs deletes the oldest outputs that events name until need bytes are free, and at least a quarter

@@ -52,7 +52,7 @@ func (s *session) run() {
 	for {
 		select {
 		case r := <-s.appends:
-			s.commit(s.gather(r))
+			s.commit(r)
 			quiet.Reset(s.opts.Quiet)
 		case <-commit.C:
 			// This runs in its own goroutine because events must not wait until a hundred texts are synced.
@@ -73,7 +73,7 @@ func (s *session) run() {
 			} else if writing {
 				// The disk is slow. A second writer would only wait for the first and rewrite everything.
 				quiet.Reset(s.opts.Quiet)
-			} else if s.enter() == nil {
+			} else if s.enter() {
 				writing = true
 				go func() {
 					defer s.wg.Done()
@@ -102,25 +102,17 @@ func (s *session) run() {
 	}
 }
 
-// gather returns r and the waiting requests, in order.
-func (s *session) gather(r *appendRequest) []*appendRequest {
-	batch := []*appendRequest{r}
-	for len(batch) < maxBatch {
+// commit records the event of r and those of the waiting requests, in order, and replies to each. The first
+// event of a session is recorded durably.
+func (s *session) commit(r *appendRequest) {
+	batch, events := []*appendRequest{r}, []*provenance.Event{r.e}
+	for more := true; more && len(batch) < maxBatch; {
 		select {
 		case r := <-s.appends:
-			batch = append(batch, r)
+			batch, events = append(batch, r), append(events, r.e)
 		default:
-			return batch
+			more = false
 		}
-	}
-	return batch
-}
-
-// commit records a batch and replies to each request. The first event of a session is recorded durably.
-func (s *session) commit(batch []*appendRequest) {
-	var events []*provenance.Event
-	for _, r := range batch {
-		events = append(events, r.e)
 	}
 	s.logMu.Lock()
 	defer s.logMu.Unlock()
@@ -184,8 +176,10 @@ type log struct {
 // append records events in order and returns the error for each. They share one write and, if any of them is
 // durable or durably is set, one sync. If either fails, no event is recorded.
 func (l *log) append(events []*provenance.Event, durably bool) []error {
-	if err := l.repair(); err != nil {
-		return slices.Repeat([]error{unavailable("append event", err)}, len(events))
+	if l.suspect {
+		if err := l.repair(); err != nil {
+			return slices.Repeat([]error{unavailable("append event", err)}, len(events))
+		}
 	}
 	errs := make([]error, len(events))
 	var lines []byte
@@ -195,6 +189,11 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 		line, err := tally.Extend(e, l.now)
 		if err != nil {
 			// A refused event leaves no gap: the next one follows the last accepted event.
+			errs[i] = err
+			continue
+		}
+		// Heads accepts every event that a Tally accepts.
+		if err := tally.Heads.Add(e); err != nil {
 			errs[i] = err
 			continue
 		}
@@ -227,18 +226,35 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 	return errs
 }
 
-// write appends lines to the file, or leaves the file unchanged.
-func (l *log) write(lines []byte, durably bool, noted []*provenance.Event) error {
-	_, err := l.file.WriteAt(lines, l.offset)
-	if err == nil && durably {
-		err = l.harden(noted)
-	}
-	if err != nil {
+// write appends lines to the file, or leaves the file unchanged. If durably is set, the lines are on stable
+// storage when it returns, and noted are in the register.
+func (l *log) write(lines []byte, durably bool, noted []*provenance.Event) (err error) {
+	defer func() {
 		// Some of the lines may be in the file, and a reader would take them for recorded.
-		if l.file.Truncate(l.offset) != nil {
+		if err != nil && l.file.Truncate(l.offset) != nil {
 			l.suspect = true
 		}
+	}()
+	if _, err := l.file.WriteAt(lines, l.offset); err != nil {
 		return err
+	}
+	if durably {
+		if err := l.flush(); err != nil {
+			// After a failed sync, the kernel may drop the pages and report them clean.
+			l.suspect = true
+			return err
+		}
+		if l.begin != nil {
+			if err := l.begin(); err != nil {
+				return err
+			}
+			l.begin = nil
+		}
+		if len(noted) > 0 {
+			if err := l.note(noted); err != nil {
+				return err
+			}
+		}
 	}
 	l.offset += int64(len(lines))
 	l.unsynced = append(l.unsynced, lines...)
@@ -246,25 +262,6 @@ func (l *log) write(lines []byte, durably bool, noted []*provenance.Event) error
 		l.clean()
 	}
 	return nil
-}
-
-// harden syncs the file, then calls begin and note.
-func (l *log) harden(noted []*provenance.Event) error {
-	if err := l.flush(); err != nil {
-		// After a failed sync, the kernel may drop the pages and report them clean.
-		l.suspect = true
-		return err
-	}
-	if l.begin != nil {
-		if err := l.begin(); err != nil {
-			return err
-		}
-		l.begin = nil
-	}
-	if len(noted) == 0 {
-		return nil
-	}
-	return l.note(noted)
 }
 
 // sync syncs every acknowledged line.
@@ -285,10 +282,8 @@ func (l *log) sync() error {
 
 // flush syncs the file, after the files that its lines name.
 func (l *log) flush() error {
-	if l.first != nil {
-		if err := l.first(); err != nil {
-			return err
-		}
+	if err := l.first(); err != nil {
+		return err
 	}
 	return l.file.Sync()
 }
@@ -303,9 +298,6 @@ func (l *log) clean() {
 
 // repair rewrites the lines that a failure may have lost.
 func (l *log) repair() error {
-	if !l.suspect {
-		return nil
-	}
 	// The file may contain lines whose append failed, and may lack acknowledged lines since the last
 	// successful sync.
 	err := l.file.Truncate(l.offset)
@@ -358,14 +350,4 @@ func (s *session) syncedPoint() (scanPoint, error) {
 type fold struct {
 	provenance.Tally
 	cfharness.Heads
-}
-
-// Extend adds an event to the Tally and to Heads. After an error the fold is unchanged, because Heads accepts
-// every event that a Tally accepts.
-func (f *fold) Extend(e *provenance.Event, now func() time.Time) ([]byte, error) {
-	line, err := f.Tally.Extend(e, now)
-	if err != nil {
-		return line, err
-	}
-	return line, f.Heads.Add(e)
 }

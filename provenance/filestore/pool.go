@@ -64,7 +64,7 @@ func (st *Store) PutShared(
 	c.Lock()
 	defer c.Unlock()
 	err = st.with(ctx, id, func(s *session) error {
-		return s.use("put "+name, func(dir *os.Root) error {
+		return s.inDir("put "+name, func(dir *os.Root) error {
 			kept, _ := c.Kept.(*sharedFile)
 			if kept == nil || s.linkAgain(dir, name, kept) != nil {
 				kept, err = s.writeShared(dir, name, c)

@@ -55,10 +55,6 @@ func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Diges
 		if st.opts.ForgetShown {
 			return nil
 		}
-		if err := s.enter(); err != nil {
-			return err
-		}
-		defer s.wg.Done()
 		s.shown.mu.Lock()
 		defer s.shown.mu.Unlock()
 		if s.kept[d] {
@@ -246,14 +242,6 @@ func (u *unsyncedTexts) addAll(dir *os.Root, parent string) error {
 	return err
 }
 
-func (u *unsyncedTexts) take() (names []string, some bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	names, some = u.names, u.any
-	u.names, u.any = nil, false
-	return names, some
-}
-
 // syncMost syncs texts until few are left, while events are being recorded. Lines must not be on stable
 // storage before the texts they name, so the record then waits for the remaining texts.
 func (s *session) syncMost() {
@@ -273,7 +261,10 @@ func (s *session) syncTexts() error {
 	u := &s.unsynced
 	u.turn.Lock()
 	defer u.turn.Unlock()
-	names, some := u.take()
+	u.mu.Lock()
+	names, some := u.names, u.any
+	u.names, u.any = nil, false
+	u.mu.Unlock()
 	if !some {
 		return nil
 	}
