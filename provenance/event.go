@@ -24,6 +24,7 @@ package provenance
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -144,106 +145,72 @@ const (
 	FormUndo       Form = "undo"
 )
 
-// kindFacts are the properties of all events of a kind.
-type kindFacts struct {
-	kind Kind
-	// word names the event in a timeline; empty for the kind itself.
-	word string
-	// form is the form of the Row. Every event of the kind has one if needsRow is set.
-	form     Form
-	needsRow bool
-	view     string // name of the view that has the Row
-	// durable events are on stable storage before Append returns: events before and after a side effect or a
-	// refusal, and the end of a session.
-	durable bool
-	// apart events are not caused by a call of the client, so they do not show that a session is in use.
-	apart bool
-	// alerts events are marked in a timeline, because a user may want to act on them.
-	alerts bool
+// KindFacts are the properties of all events of a kind.
+type KindFacts struct {
+	Kind Kind
+	// Word names the event in a timeline. In the table it is empty for the kind itself.
+	Word string
+	// Form is the form of the Row. Every event of the kind has a Row if NeedsRow is set.
+	Form     Form
+	NeedsRow bool
+	// View is the name of the view with the Row as one of its rows, or empty. Decision and Invocation are in
+	// policy-trace.json for every kind.
+	View string
+	// Durable events are on stable storage before Append returns: events before and after a side effect or a
+	// refusal, and the end of a session. Other events are synced within 100 ms.
+	Durable bool
+	// Apart events are not caused by a call of the client, so they do not show that a session is in use.
+	Apart bool
+	// Alerts events are marked in a timeline, because a user may want to act on them.
+	Alerts bool
 }
 
 // kinds is the table of kinds.
-var kinds = [...]kindFacts{
-	{kind: KindSessionStarted, word: "started", form: FormSession, needsRow: true},
-	{kind: KindSessionResumed, word: "resumed", form: FormSession, apart: true},
-	{kind: KindSessionEnded, word: "ended", durable: true, apart: true},
-	{kind: KindRegistrySnapshot, apart: true},
-	{kind: KindSkillDiscovered},
-	{kind: KindSkillActivated, word: "loaded", form: FormActivation, view: ActivationsFile},
-	{kind: KindResourceRead, word: "read", form: FormRead, needsRow: true, view: ResourceReadsFile},
-	{kind: KindScriptRequested, word: "requested", form: FormRequest, durable: true},
-	{kind: KindScriptExecuted, word: "finished", form: FormRun, needsRow: true, view: ScriptExecutionsFile,
-		durable: true},
-	{kind: KindPolicyDenied, word: "refused", form: FormPolicy, needsRow: true, durable: true},
-	{kind: KindPolicyWarned, word: "warned", form: FormPolicy, needsRow: true, alerts: true},
-	{kind: KindApprovalAsked, word: "user asked", form: FormQuestion, durable: true},
-	{kind: KindApprovalAnswered, word: "user answered", form: FormQuestion, durable: true},
-	{kind: KindDriftDetected, word: "file changed", alerts: true},
-	{kind: KindOutputsRemoved, word: "outputs removed", form: FormRemoval, durable: true, apart: true},
-	{kind: KindWorkspaceUndone, word: "undone", form: FormUndo, needsRow: true, durable: true},
+var kinds = [...]KindFacts{
+	{Kind: KindSessionStarted, Word: "started", Form: FormSession, NeedsRow: true},
+	{Kind: KindSessionResumed, Word: "resumed", Form: FormSession, Apart: true},
+	{Kind: KindSessionEnded, Word: "ended", Durable: true, Apart: true},
+	{Kind: KindRegistrySnapshot, Apart: true},
+	{Kind: KindSkillDiscovered},
+	{Kind: KindSkillActivated, Word: "loaded", Form: FormActivation, View: ActivationsFile},
+	{Kind: KindResourceRead, Word: "read", Form: FormRead, NeedsRow: true, View: ResourceReadsFile},
+	{Kind: KindScriptRequested, Word: "requested", Form: FormRequest, Durable: true},
+	{Kind: KindScriptExecuted, Word: "finished", Form: FormRun, NeedsRow: true, View: ScriptExecutionsFile,
+		Durable: true},
+	{Kind: KindPolicyDenied, Word: "refused", Form: FormPolicy, NeedsRow: true, Durable: true},
+	{Kind: KindPolicyWarned, Word: "warned", Form: FormPolicy, NeedsRow: true, Alerts: true},
+	{Kind: KindApprovalAsked, Word: "user asked", Form: FormQuestion, Durable: true},
+	{Kind: KindApprovalAnswered, Word: "user answered", Form: FormQuestion, Durable: true},
+	{Kind: KindDriftDetected, Word: "file changed", Alerts: true},
+	{Kind: KindOutputsRemoved, Word: "outputs removed", Form: FormRemoval, Durable: true, Apart: true},
+	{Kind: KindWorkspaceUndone, Word: "undone", Form: FormUndo, NeedsRow: true, Durable: true},
 }
 
 // Kinds returns the constants.
 func Kinds() []Kind {
 	all := make([]Kind, len(kinds))
 	for i, row := range kinds {
-		all[i] = row.kind
+		all[i] = row.Kind
 	}
 	return all
 }
 
-// facts returns the row of the table for k, or an empty one, and whether there is one.
-func (k Kind) facts() (row *kindFacts, known bool) {
+// Facts returns the properties of the events of kind k.
+func (k Kind) Facts() KindFacts {
 	for i := range kinds {
-		if kinds[i].kind == k {
-			return &kinds[i], true
+		if kinds[i].Kind == k {
+			facts := kinds[i]
+			facts.Word = cmp.Or(facts.Word, string(k))
+			return facts
 		}
 	}
-	return &kindFacts{}, false
-}
-
-// Durable reports whether an event of kind k must be on stable storage before Append returns. Other events
-// are synced within 100 ms.
-func (k Kind) Durable() bool {
-	row, _ := k.facts()
-	return row.durable
-}
-
-// OfCall reports whether an event of kind k is caused by a call of the client.
-func (k Kind) OfCall() bool {
-	row, known := k.facts()
-	return known && !row.apart
-}
-
-// Form returns the form of the Row of an event of kind k, and whether every such event has a Row.
-func (k Kind) Form() (form Form, required bool) {
-	row, _ := k.facts()
-	return row.form, row.needsRow
-}
-
-// View returns the name of the view with the Row of an event of kind k as one of its rows, or "". Decision
-// and Invocation are in policy-trace.json for every kind.
-func (k Kind) View() string {
-	row, _ := k.facts()
-	return row.view
-}
-
-// Word returns the name of an event of kind k in a timeline.
-func (k Kind) Word() string {
-	row, _ := k.facts()
-	return cmp.Or(row.word, string(k))
-}
-
-// Alerts reports whether an event of kind k is marked in a timeline.
-func (k Kind) Alerts() bool {
-	row, _ := k.facts()
-	return row.alerts
+	return KindFacts{Kind: k, Word: string(k), Apart: true}
 }
 
 // Valid reports whether k is one of the constants or install.<word>, where the word consists of lower-case
 // letters and underscores.
 func (k Kind) Valid() bool {
-	if _, known := k.facts(); known {
+	if slices.ContainsFunc(kinds[:], func(row KindFacts) bool { return row.Kind == k }) {
 		return true
 	}
 	word, ok := strings.CutPrefix(string(k), "install.")

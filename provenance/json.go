@@ -336,8 +336,8 @@ func (s *jsonScanner) number(c byte) bool {
 	return true
 }
 
-// AppendIndented appends a valid JSON value to dst in the form of json.Indent, and reports whether it could: it appends
-// nothing if the value has white space.
+// AppendIndented appends a valid JSON value to dst in the form of json.Indent, and reports whether it could:
+// it appends nothing if the value has white space.
 func AppendIndented(dst, value []byte, prefix, indent string) ([]byte, bool) {
 	before, depth := len(dst), 0
 	line := func() {

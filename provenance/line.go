@@ -404,7 +404,7 @@ func LastCall(lines []byte) time.Time {
 		at := bytes.LastIndexByte(lines[:len(lines)-1], '\n') + 1
 		_, r := readSeq(lines[at:])
 		when, err := ParseTime(r.text(`,"time":`, true))
-		if kind := Kind(r.text(`,"kind":`, true)); !r.wrong && err == nil && kind.OfCall() {
+		if kind := Kind(r.text(`,"kind":`, true)); !r.wrong && err == nil && !kind.Facts().Apart {
 			return when
 		}
 		lines = lines[:at]

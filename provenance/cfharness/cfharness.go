@@ -70,9 +70,9 @@ func EventRows() (rows []EventRow) {
 		provenance.FormRemoval:    reflect.TypeFor[provenance.OutputsRemoved](),
 	}
 	for _, kind := range provenance.Kinds() {
-		form, required := kind.Form()
-		if typ := types[form]; typ != nil {
-			rows = append(rows, EventRow{kind, typ, required})
+		facts := kind.Facts()
+		if typ := types[facts.Form]; typ != nil {
+			rows = append(rows, EventRow{kind, typ, facts.NeedsRow})
 		}
 	}
 	return rows

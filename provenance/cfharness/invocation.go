@@ -127,8 +127,11 @@ type Label struct {
 	Integrity       []json.RawMessage `json:"integrity,omitempty"`
 }
 
+// labelledInputs are the names of inputs that may have a label.
+var labelledInputs = []string{"argv", "args", "env", "cwd"}
+
 // LabelledInputs returns the names of inputs that may have a label.
-func LabelledInputs() []string { return []string{"argv", "args", "env", "cwd"} }
+func LabelledInputs() []string { return slices.Clone(labelledInputs) }
 
 const (
 	// MaxInputLabels is the maximum size of the input labels of a call, in bytes.
@@ -183,7 +186,7 @@ func (l *InputLabels) Influenced(atom json.RawMessage, cwd bool) *InputLabels {
 			}
 		}
 	}
-	for _, input := range LabelledInputs() {
+	for _, input := range labelledInputs {
 		if atom == nil || !has(input) {
 			continue
 		}
@@ -236,12 +239,12 @@ func parseInputLabel(raw []byte) (label InputLabel, err error) {
 		var number *int64
 		switch {
 		case json.Unmarshal(part, &text) == nil && text != nil &&
-			(i > 0 || slices.Contains(LabelledInputs(), *text)):
+			(i > 0 || slices.Contains(labelledInputs, *text)):
 			label.Path = append(label.Path, *text)
 		case i > 0 && json.Unmarshal(part, &number) == nil && number != nil && *number >= 0:
 			label.Path = append(label.Path, *number)
 		default:
-			known := strings.Join(LabelledInputs(), ", ")
+			known := strings.Join(labelledInputs, ", ")
 			return label, fmt.Errorf("%w: path does not name one of %s", provenance.ErrInvalid, known)
 		}
 	}

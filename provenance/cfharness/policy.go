@@ -181,7 +181,7 @@ type ScriptRequest struct {
 // OutputID returns the output id of the run that an event is about, or "". Requests, questions, answers,
 // outcomes and refusals have one.
 func OutputID(e *provenance.Event) string {
-	form, _ := e.Kind.Form()
+	form := e.Kind.Facts().Form
 	switch {
 	case form == provenance.FormRequest, form == provenance.FormQuestion, form == provenance.FormRun:
 		var row ScriptRequest

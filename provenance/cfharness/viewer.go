@@ -162,7 +162,7 @@ func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 	for _, of := range []struct {
 		view, key string
 		row       json.RawMessage
-	}{{e.Kind.View(), `"row":`, e.Row}, {provenance.PolicyTraceFile, `"decision":`, e.Decision}} {
+	}{{e.Kind.Facts().View, `"row":`, e.Row}, {provenance.PolicyTraceFile, `"decision":`, e.Decision}} {
 		if of.view == "" || len(of.row) == 0 {
 			continue
 		}
@@ -173,7 +173,7 @@ func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 		if row == nil {
 			continue
 		}
-		if e.Kind == provenance.KindScriptExecuted && of.view == e.Kind.View() {
+		if e.Kind == provenance.KindScriptExecuted && of.view == e.Kind.Facts().View {
 			detail, err := opaqueDetail(row)
 			if err != nil {
 				return nil, err

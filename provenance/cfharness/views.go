@@ -52,7 +52,7 @@ func (l RowList) row(e *provenance.Event) json.RawMessage {
 		return e.Decision
 	case l.key == invocationsKey:
 		return e.Invocation
-	case l.view == e.Kind.View():
+	case l.view == e.Kind.Facts().View:
 		return e.Row
 	}
 	return nil

@@ -203,7 +203,7 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 		} else {
 			lines = append(lines, line...)
 		}
-		durably = durably || e.Kind.Durable()
+		durably = durably || e.Kind.Facts().Durable
 		if l.note != nil && marks(e) {
 			noted, durably = append(noted, e), true
 		}

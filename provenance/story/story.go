@@ -60,7 +60,7 @@ type Step struct {
 // StepOf returns the step of an event. The step aliases the event.
 func StepOf(e *provenance.Event) *Step {
 	s := &Step{Event: e}
-	switch form, _ := e.Kind.Form(); form {
+	switch e.Kind.Facts().Form {
 	case provenance.FormSession:
 		s.Action, s.Session = Opened, row[provenance.SessionInfo](s)
 	case provenance.FormActivation:
