@@ -53,7 +53,7 @@ func MembersOf(object []byte, keys []string, values [][]byte) bool {
 	if len(object) == 0 || object[0] != '{' {
 		return false
 	}
-	depth, start := 0, 0 // start is that of the value of key
+	depth, start := 0, 0 // start is where the value of key begins
 	var key []byte
 	for i := 0; i < len(object); i++ {
 		switch object[i] {
@@ -231,7 +231,8 @@ func (s *jsonScanner) feed(b []byte) (int, error) {
 
 // token scans a byte outside of strings and numbers.
 func (s *jsonScanner) token(c byte) bool {
-	if (c == '}' || c == ']') && (s.state == wantMore || s.state == wantFirstKey || s.state == wantFirstValue) {
+	closable := s.state == wantMore || s.state == wantFirstKey || s.state == wantFirstValue
+	if closable && (c == '}' || c == ']') {
 		// In ASCII, a closing bracket is two above the opening one.
 		last := len(s.open) - 1
 		matches := s.open[last] == c-2

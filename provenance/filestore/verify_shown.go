@@ -77,8 +77,9 @@ func shownBy(e *provenance.Event) []cfharness.ShownText {
 func shownByRead(row json.RawMessage) (texts []cfharness.ShownText, sure bool) {
 	var of [4][]byte
 	var in [2][]byte
-	if !provenance.MembersOf(row, []string{"error", "observedDigest", "observedSizeBytes", "skillsd"}, of[:]) ||
-		of[0] != nil || !provenance.MembersOf(of[3], []string{"bytes", "shown"}, in[:]) {
+	keys := []string{"error", "observedDigest", "observedSizeBytes", "skillsd"}
+	if !provenance.MembersOf(row, keys, of[:]) || of[0] != nil ||
+		!provenance.MembersOf(of[3], []string{"bytes", "shown"}, in[:]) {
 		return nil, false
 	}
 	size, from := in[0], in[1]
