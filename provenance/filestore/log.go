@@ -102,8 +102,8 @@ func (s *session) run() {
 	}
 }
 
-// commit records the events of r and of the waiting requests, in order, and replies to each. The first event of
-// a session is recorded durably.
+// commit records the events of r and of the waiting requests, in order, and replies to each. The first event
+// of a session is recorded durably.
 func (s *session) commit(r *appendRequest) {
 	batch, events := []*appendRequest{r}, []*provenance.Event{r.e}
 	for more := true; more && len(batch) < maxBatch; {
