@@ -34,14 +34,13 @@ const (
 // importRules says which of our packages a package may import. "*" stands for every one. What is
 // not in the table may not exist.
 var importRules = map[string][]string{
-	"provenance":         {"provenance/compact"},
-	"provenance/compact": {},
+	"provenance": {},
 	// The shapes of one client; the other packages of records look at them, and provenance does not.
-	"provenance/cfharness": {"provenance", "provenance/compact"},
+	"provenance/cfharness": {"provenance"},
 	// What people read of a record is folded once.
 	"provenance/story":     {"provenance", "provenance/cfharness"},
 	"provenance/evals":     {"provenance", "provenance/cfharness", "provenance/story"},
-	"provenance/filestore": {"provenance", "provenance/cfharness", "provenance/compact", "skills/content"},
+	"provenance/filestore": {"provenance", "provenance/cfharness", "skills/content"},
 	// It verifies a session as a filestore does.
 	"provenance/jetstream":             {"provenance", "provenance/cfharness", "provenance/filestore"},
 	"provenance/jetstream/clustertest": {},
@@ -152,7 +151,7 @@ var importRules = map[string][]string{
 		// Skills that replicas and workers install are published there.
 		"skills", "skills/install", "skills/store"},
 	"cmd/skillsd/doctor": {"*"},
-	"cmd/skillsd/report": {"cmd/skillsd/exit", "skills/script", "provenance", "provenance/cfharness", "provenance/compact", "provenance/story", "skills", "skills/compare", "skills/frontmatter", "skills/install", "skills/policy",
+	"cmd/skillsd/report": {"cmd/skillsd/exit", "skills/script", "provenance", "provenance/cfharness", "provenance/story", "skills", "skills/compare", "skills/frontmatter", "skills/install", "skills/policy",
 		"skills/search"},
 	"cmd/skillsd/sessions": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/serve/cluster",
 		"provenance", "provenance/cfharness", "provenance/evals", "provenance/filestore", "provenance/story", "skills/store"},

@@ -5,3 +5,6 @@ var (
 	QuickLine = readLine
 	SlowLine  = decode
 )
+
+// JSONValue returns the length of the JSON value at the start of a text.
+var JSONValue = jsonValue

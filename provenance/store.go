@@ -37,7 +37,7 @@ type Writer interface {
 	// nothing.
 	Release(session string)
 
-	// Append records e before it returns; for durable kinds (see Kind.Durable) the record is then on stable
+	// Append records e before it returns; for durable kinds (see [KindFacts]) the record is then on stable
 	// storage. The first event of a session creates it. Canceling ctx has no effect once writing has started.
 	// session.ended brings the views up to date.
 	//

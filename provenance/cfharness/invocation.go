@@ -86,14 +86,15 @@ func SummarizeText(text []byte) *TextSummary {
 // U+FFFD in the digest.
 func SummarizeSequence(list []string) *SequenceSummary {
 	s := &SequenceSummary{Type: TypeSequenceSummary, Count: len(list)}
-	valid := make(List[string], len(list))
+	compact := []byte{'['}
 	for i, text := range list {
+		if i > 0 {
+			compact = append(compact, ',')
+		}
 		s.TotalBytes += int64(len(text))
-		valid[i] = strings.ToValidUTF8(text, "\uFFFD")
+		compact = appendText(compact, strings.ToValidUTF8(text, "\uFFFD"))
 	}
-	// A list of strings always marshals.
-	raw, _ := provenance.Encode(valid)
-	s.Digest, _ = CompactDigest(raw)
+	s.Digest = digest.FromBytes(append(compact, ']'))
 	return s
 }
 
@@ -126,8 +127,11 @@ type Label struct {
 	Integrity       []json.RawMessage `json:"integrity,omitempty"`
 }
 
+// labelledInputs are the names of inputs that may have a label.
+var labelledInputs = []string{"argv", "args", "env", "cwd"}
+
 // LabelledInputs returns the names of inputs that may have a label.
-func LabelledInputs() []string { return []string{"argv", "args", "env", "cwd"} }
+func LabelledInputs() []string { return slices.Clone(labelledInputs) }
 
 const (
 	// MaxInputLabels is the maximum size of the input labels of a call, in bytes.
@@ -182,7 +186,7 @@ func (l *InputLabels) Influenced(atom json.RawMessage, cwd bool) *InputLabels {
 			}
 		}
 	}
-	for _, input := range LabelledInputs() {
+	for _, input := range labelledInputs {
 		if atom == nil || !has(input) {
 			continue
 		}
@@ -235,30 +239,16 @@ func parseInputLabel(raw []byte) (label InputLabel, err error) {
 		var number *int64
 		switch {
 		case json.Unmarshal(part, &text) == nil && text != nil &&
-			(i > 0 || slices.Contains(LabelledInputs(), *text)):
+			(i > 0 || slices.Contains(labelledInputs, *text)):
 			label.Path = append(label.Path, *text)
 		case i > 0 && json.Unmarshal(part, &number) == nil && number != nil && *number >= 0:
 			label.Path = append(label.Path, *number)
 		default:
-			known := strings.Join(LabelledInputs(), ", ")
+			known := strings.Join(labelledInputs, ", ")
 			return label, fmt.Errorf("%w: path does not name one of %s", provenance.ErrInvalid, known)
 		}
 	}
 	return label, nil
-}
-
-// onlyKeys parses an object and rejects keys that are not in known.
-func onlyKeys(raw []byte, known ...string) (map[string]json.RawMessage, error) {
-	keys, fields, err := parseObject(raw)
-	if err != nil {
-		return nil, err
-	}
-	for _, key := range keys {
-		if !slices.Contains(known, key) {
-			return nil, fmt.Errorf("%w: unknown key %.40q", provenance.ErrInvalid, key)
-		}
-	}
-	return fields, nil
 }
 
 // Influence returns the atom for a prompt slot, or nil without one. It records whose words led to an input.

@@ -1,12 +1,10 @@
 package cfharness
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
 
@@ -116,53 +114,6 @@ func keptManifest(keys []string, fields map[string]json.RawMessage) json.RawMess
 		}
 	}
 	return object(slices.Concat(first, keys), fields)
-}
-
-// object returns the JSON object with the non-nil values, in the order of keys.
-func object(keys []string, values map[string]json.RawMessage) json.RawMessage {
-	out := []byte{'{'}
-	for _, key := range keys {
-		if values[key] == nil {
-			continue
-		}
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		name, _ := provenance.Encode(key)
-		out = append(append(append(out, name...), ':'), values[key]...)
-	}
-	return append(out, '}')
-}
-
-// parseObject parses a JSON object and returns its keys in order. Duplicate keys are rejected.
-//
-// Errors: ErrInvalid.
-func parseObject(data []byte) (keys []string, fields map[string]json.RawMessage, err error) {
-	// The decoder below would not notice data after the object.
-	if !utf8.Valid(data) || !json.Valid(data) {
-		return nil, nil, fmt.Errorf("%w: not JSON in UTF-8", provenance.ErrInvalid)
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return nil, nil, fmt.Errorf("%w: not an object", provenance.ErrInvalid)
-	}
-	fields = make(map[string]json.RawMessage)
-	for dec.More() {
-		token, err := dec.Token()
-		key, ok := token.(string)
-		if err != nil || !ok {
-			return nil, nil, fmt.Errorf("%w: not an object", provenance.ErrInvalid)
-		}
-		if _, twice := fields[key]; twice {
-			return nil, nil, fmt.Errorf("%w: key %.40q occurs twice", provenance.ErrInvalid, key)
-		}
-		var raw json.RawMessage
-		if err := dec.Decode(&raw); err != nil {
-			return nil, nil, fmt.Errorf("%w: value of %.40q", provenance.ErrInvalid, key)
-		}
-		keys, fields[key] = append(keys, key), raw
-	}
-	return keys, fields, nil
 }
 
 // keys accepts an object whose keys pass the checks; the first few are required. Other keys are ignored.

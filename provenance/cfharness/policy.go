@@ -102,18 +102,6 @@ type DecisionCounts struct {
 	Denied  int `json:"denied"`
 }
 
-func (c *DecisionCounts) add(outcome string) {
-	c.Total++
-	switch outcome {
-	case provenance.DecisionAllowed:
-		c.Allowed++
-	case provenance.DecisionWarned:
-		c.Warned++
-	case provenance.DecisionDenied:
-		c.Denied++
-	}
-}
-
 // ToolInputSummary holds the harmless arguments of a call. An argument of the wrong type is omitted; pointers
 // are nil if the key is absent.
 type ToolInputSummary struct {
@@ -193,7 +181,7 @@ type ScriptRequest struct {
 // OutputID returns the output id of the run that an event is about, or "". Requests, questions, answers,
 // outcomes and refusals have one.
 func OutputID(e *provenance.Event) string {
-	form, _ := e.Kind.Form()
+	form := e.Kind.Facts().Form
 	switch {
 	case form == provenance.FormRequest, form == provenance.FormQuestion, form == provenance.FormRun:
 		var row ScriptRequest

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/compact"
 )
 
 // Recollection is the state of a recorded session that a server needs to continue it.
@@ -241,12 +240,12 @@ func numbersOf(object json.RawMessage) (n numbers, ok bool) {
 		return n, false
 	}
 	var found [2][]byte
-	if compact.Members(object, []string{"sequence", "outputId"}, found[:]) {
+	if provenance.MembersOf(object, []string{"sequence", "outputId"}, found[:]) {
 		var err error
 		if found[0] != nil {
 			n.Sequence, err = strconv.ParseUint(string(found[0]), 10, 64)
 		}
-		id, text := compact.Text(found[1])
+		id, text := provenance.PlainText(found[1])
 		n.OutputID = id
 		if err == nil && (text || found[1] == nil) {
 			return n, true

@@ -38,7 +38,7 @@ func (r events) Events(context.Context, provenance.Query) iter.Seq2[*provenance.
 // kindsOfEvents returns every kind that there is.
 func kindsOfEvents(t *testing.T) (kinds []provenance.Kind) {
 	t.Helper()
-	source, err := os.ReadFile("../kinds.go")
+	source, err := os.ReadFile("../event.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func kindsOfEvents(t *testing.T) (kinds []provenance.Kind) {
 		kinds = append(kinds, provenance.Kind(m[1]))
 	}
 	if len(kinds) < 15 {
-		t.Fatalf("kinds.go has %d kinds", len(kinds))
+		t.Fatalf("event.go has %d kinds", len(kinds))
 	}
 	return append(kinds, "install.done")
 }

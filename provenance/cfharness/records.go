@@ -528,18 +528,17 @@ func NewCallRecords(
 		if len(e.Invocation) > 0 {
 			c.Invocation = e.Invocation
 		}
-		view := e.Kind.View()
-		form, _ := e.Kind.Form()
+		facts := e.Kind.Facts()
 		switch {
 		case len(e.Row) == 0:
-		case form == provenance.FormPolicy:
+		case facts.Form == provenance.FormPolicy:
 			c.PolicyEvents = append(c.PolicyEvents, e.Row)
-		case view != "":
-			row, err := project(view, e.Row)
+		case facts.View != "":
+			row, err := project(facts.View, e.Row)
 			if err != nil {
 				return nil, err
 			}
-			c.File, c.Record = view, row
+			c.File, c.Record = facts.View, row
 		}
 	}
 	return c, nil

@@ -15,36 +15,6 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Values of the type key in records of this package.
-const (
-	TypeSkillRegistry     = "cf-harness.skill-registry"
-	TypeActivations       = "cf-harness.skill-activations"
-	TypeResourceReads     = "cf-harness.skill-resource-reads"
-	TypeResourceRead      = "cf-harness.skill-resource-read"
-	TypeScriptExecutions  = "cf-harness.skill-script-executions"
-	TypeScriptExecution   = "cf-harness.skill-script-execution"
-	TypePolicyTrace       = "cf-harness.policy-trace"
-	TypePolicyEvent       = "cf-harness.policy-event"
-	TypePolicyDecision    = "cf-harness.policy-decision"
-	TypePolicySnapshot    = "cf-harness.cfc-policy-snapshot"
-	TypeToolInputSummary  = "cf-harness.tool-input-summary"
-	TypeObservationDenied = "cf-harness.observation-denied"
-	TypeOpaqueHandle      = "cf-harness.opaque-handle"
-	TypeCapabilities      = "cf-harness.capability-snapshot"
-	TypeReadOutput        = "cf-harness.read-skill-resource-output"
-	TypeRunOutput         = "cf-harness.run-skill-script-output"
-	TypeLoadOutput        = "skillsd.load-skill-output"
-	TypeRunManifest       = "cf-harness.loom-run-manifest"
-	TypeProfileConfig     = "cf-harness.subagent-profile-config"
-	TypeInvocationContext = "cf-harness.cfc-invocation-context"
-	TypeTextSummary       = "cf-harness.redacted-text-summary"
-	TypeSequenceSummary   = "cf-harness.redacted-sequence-summary"
-	TypeEnvSummary        = "cf-harness.env-summary"
-	TypeCallRecords       = "skillsd.call-records"
-	TypePromptSlot        = "https://commonfabric.org/cfc/atom/PromptSlotBound"
-	TypeInfluence         = "https://commonfabric.org/cfc/atom/PromptSlotInfluence"
-)
-
 // SkillRegistry is the content of skill-registry.json: the snapshot at the start of a session. SkillsRoot and
 // SandboxSkillsRoot are the paths of the first root; the extension has all roots.
 type SkillRegistry struct {
@@ -241,14 +211,6 @@ func (o *SkillOrigin) String() string {
 		text += " (" + o.License + ")"
 	}
 	return text
-}
-
-// Public returns the origin for remote clients, or nil if it contains a path of this machine.
-func (o *SkillOrigin) Public() *SkillOrigin {
-	if o == nil || o.Kind != "git" && o.Kind != "url" && o.Kind != "index" {
-		return nil
-	}
-	return o
 }
 
 // RegistryVerdict is the conformance of a skill to the specification.

@@ -11,13 +11,12 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/compact"
 )
 
-// viewList is an array of rows in a view.
-type viewList struct {
+// RowList is a list of rows of a view.
+type RowList struct {
+	Start     string // the line before its rows
 	view, key string
-	row       func(*provenance.Event) json.RawMessage
 }
 
 const (
@@ -25,32 +24,38 @@ const (
 	invocationsKey = "cfcInvocationContexts"
 )
 
-// viewLists are the arrays of all views. The arrays of one view are in the order of its file.
-var viewLists = [...]viewList{
-	{provenance.ActivationsFile, "activations", rowOf(provenance.ActivationsFile)},
-	{provenance.ResourceReadsFile, "reads", rowOf(provenance.ResourceReadsFile)},
-	{provenance.ScriptExecutionsFile, "executions", rowOf(provenance.ScriptExecutionsFile)},
-	{provenance.PolicyTraceFile, decisionsKey,
-		func(e *provenance.Event) json.RawMessage { return e.Decision }},
-	{provenance.PolicyTraceFile, invocationsKey,
-		func(e *provenance.Event) json.RawMessage { return e.Invocation }},
+// rowLists are the lists of all views, without Start. The lists of one view are in the order of its file.
+var rowLists = [...]RowList{
+	{view: provenance.ActivationsFile, key: "activations"},
+	{view: provenance.ResourceReadsFile, key: "reads"},
+	{view: provenance.ScriptExecutionsFile, key: "executions"},
+	{view: provenance.PolicyTraceFile, key: decisionsKey},
+	{view: provenance.PolicyTraceFile, key: invocationsKey},
 }
 
 // RowLists returns the lists of rows in a view, in the order of its file. The last ones may be missing in a
 // file.
 func RowLists(view string) (lists []RowList) {
-	for _, l := range viewLists {
+	for _, l := range rowLists {
 		if l.view == view {
-			lists = append(lists, RowList{"  \"" + l.key + "\": [", l.row})
+			l.Start = "  \"" + l.key + "\": ["
+			lists = append(lists, l)
 		}
 	}
 	return lists
 }
 
-// RowList is a list of rows of a view.
-type RowList struct {
-	Start string // the line before its rows
-	row   func(*provenance.Event) json.RawMessage
+// row returns the row that an event adds to the list, or nil.
+func (l RowList) row(e *provenance.Event) json.RawMessage {
+	switch {
+	case l.key == decisionsKey:
+		return e.Decision
+	case l.key == invocationsKey:
+		return e.Invocation
+	case l.view == e.Kind.Facts().View:
+		return e.Row
+	}
+	return nil
 }
 
 // Append appends the row that an event adds to the list, if any, in the form of the view without the
@@ -63,7 +68,7 @@ func (l RowList) Append(dst []byte, e *provenance.Event) ([]byte, error) {
 		return dst, nil
 	}
 	dst = append(dst, "\n    "...)
-	if dst, sure := compact.Indent(dst, row, "    ", "  "); sure {
+	if dst, sure := provenance.AppendIndented(dst, row, "    ", "  "); sure {
 		return dst, nil
 	}
 	buf := bytes.NewBuffer(dst)
@@ -71,15 +76,6 @@ func (l RowList) Append(dst []byte, e *provenance.Event) ([]byte, error) {
 		return dst, fmt.Errorf("%w: row: %v", provenance.ErrInvalid, err)
 	}
 	return buf.Bytes(), nil
-}
-
-func rowOf(view string) func(*provenance.Event) json.RawMessage {
-	return func(e *provenance.Event) json.RawMessage {
-		if e.Kind.View() != view {
-			return nil
-		}
-		return e.Row
-	}
 }
 
 // Heads folds events into the parts of each view other than its rows. Its size does not grow with the number
@@ -115,7 +111,7 @@ func (h *Heads) Add(e *provenance.Event) error {
 		h.info = *info
 	}
 	h.session = e.Session
-	for _, l := range viewLists {
+	for _, l := range rowLists {
 		if len(l.row(e)) == 0 {
 			continue
 		}
@@ -124,7 +120,15 @@ func (h *Heads) Add(e *provenance.Event) error {
 		v.at, v.info = e.Time, h.info
 		switch l.key {
 		case decisionsKey:
-			v.counts.add(decision.Outcome)
+			v.counts.Total++
+			switch decision.Outcome {
+			case provenance.DecisionAllowed:
+				v.counts.Allowed++
+			case provenance.DecisionWarned:
+				v.counts.Warned++
+			case provenance.DecisionDenied:
+				v.counts.Denied++
+			}
 		case invocationsKey:
 			v.calls++
 		}

@@ -1,25 +1,22 @@
 package filestore
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
-	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/skills/content"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -107,6 +104,50 @@ func removeUnbegun(dir string, root *os.Root) error {
 	return nil
 }
 
+// dirName returns the name of the directory within the store's directory.
+func (s *session) dirName() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.name
+}
+
+// inDir calls do with the session directory.
+//
+// Errors: provenance.ErrInvalid, provenance.ErrUnavailable.
+func (s *session) inDir(doing string, do func(dir *os.Root) error) error {
+	dir, err := s.openDir()
+	if err != nil {
+		return unavailable(doing, err)
+	}
+	err = errors.Join(do(dir), dir.Close())
+	if err == nil || errors.Is(err, provenance.ErrInvalid) || errors.Is(err, provenance.ErrUnavailable) {
+		return err
+	}
+	return unavailable(doing, err)
+}
+
+// openDir opens the session directory and refuses one that replaced the locked directory. The directory does
+// not stay open.
+func (s *session) openDir() (*os.Root, error) {
+	// A directory that stays open would cost each session one more descriptor.
+	dir, err := s.store.root.OpenRoot(s.dirName())
+	if errors.Is(err, fs.ErrNotExist) {
+		// The first event may have renamed the directory since dirName returned its name.
+		dir, err = s.store.root.OpenRoot(s.dirName())
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := dir.Stat(".")
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	if !os.SameFile(info, s.dir) {
+		return nil, errors.Join(errReplaced, dir.Close())
+	}
+	return dir, nil
+}
+
 // writeFile replaces the file name with data. After a crash, name is the old file or the new one.
 func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 	parent := path.Dir(name)
@@ -188,188 +229,191 @@ func checkRegular(dir *os.Root, name string) error {
 // Errors: provenance.ErrNotFound, fsys.ErrNotRegular.
 func openRegular(dir *os.Root, name string) (*os.File, error) {
 	f, _, err := fsys.OpenIn(dir, name)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, provenance.ErrNotFound
+	case err != nil:
+		return nil, cause(err)
 	}
-	return f, cause(err)
+	return f, nil
+}
+
+// writeUnsynced writes a file that syncFile will sync.
+func writeUnsynced(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
+	if !syncsLater {
+		return fsys.WriteFileIn(dir, name, data, mode)
+	}
+	return fsys.WriteUnsyncedIn(dir, name, data, mode)
+}
+
+// syncFile syncs a file that writeUnsynced wrote.
+func syncFile(dir *os.Root, name string) error {
+	if !syncsLater {
+		// writeUnsynced has synced it.
+		return nil
+	}
+	f, err := openRegular(dir, name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 const (
-	// pool is a directory next to the session directories, under a name that no session can have, with texts
-	// shown to models and large snapshots, such as the registry. Sessions have links to its files, so it can
-	// be emptied at any time.
-	pool = "~shown"
-
-	// minShared is the smallest snapshot that is shared, in bytes; linking a smaller one saves too little.
-	minShared = 16 << 10
-
-	// maxShown is the default limit for the shown texts of a session, in bytes; maxShownFiles limits their
+	// maxOutputs is the default limit for the outputs of a session, in bytes; maxOutputFiles limits their
 	// number.
-	maxShown      = 256 << 20
-	maxShownFiles = 10_000
+	maxOutputs     = 256 << 20
+	maxOutputFiles = 10_000
 )
 
-// KeepsShown returns the limit for the shown texts of a session, in bytes; 0 if none are kept.
-func (st *Store) KeepsShown() int64 {
-	if st.opts.ForgetShown {
-		return 0
-	}
-	return st.opts.Shown
+// usedSpace is the number and size of the files in a directory of a session.
+type usedSpace struct {
+	mu      sync.Mutex // held while a file is written
+	counted bool
+	files   int
+	bytes   int64
 }
 
-// Keep implements provenance.Writer. The text is synced together with the event that names it, and before it.
-func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Digest, error) {
-	if !provenance.ValidSessionID(id) {
-		return "", fmt.Errorf("keep shown text: %w: session id", provenance.ErrInvalid)
-	}
-	d := digest.FromBytes(data)
-	err := st.with(ctx, id, func(s *session) error {
-		if st.opts.ForgetShown {
-			return nil
-		}
-		if err := s.enter(); err != nil {
-			return err
-		}
-		defer s.wg.Done()
-		s.shown.mu.Lock()
-		defer s.shown.mu.Unlock()
-		if s.kept[d] {
-			// Verify reports a text that was removed since.
-			return nil
-		}
-		if s.shown.counted && s.hasRoom(data) && s.linkText(d, data) == nil {
-			return nil
-		}
-		return s.inDir("keep shown text", func(dir *os.Root) error { return s.keepText(dir, d, data) })
-	})
-	return d, err
-}
-
-// share links name to the pool's file with these bytes. If the pool has none, or the file system has no
-// links, it writes the file and offers it to other sessions. The content is on stable storage; the name is
-// durable once its directory is synced.
-func (s *session) share(dir *os.Root, name string, d digest.Digest, data []byte) error {
-	// Another session may have just written the file. If it cannot be synced, it is written again.
-	if s.link(dir, name, path.Join(pool, d.Encoded()), data) == nil && s.store.synced.file(dir, name) == nil {
+// count adds the files that earlier processes left. The caller holds mu.
+func (k *usedSpace) count(dir *os.Root, name string) error {
+	if k.counted {
 		return nil
 	}
-	if err := dir.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	entries, err := fs.ReadDir(dir.FS(), name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := fsys.WriteFileIn(dir, name, data, sharedMode); err != nil {
-		return err
+	for _, en := range entries {
+		info, err := en.Info()
+		if err != nil {
+			return err
+		}
+		k.files++
+		k.bytes += info.Size()
 	}
-	s.offer(name, d, data)
+	k.counted = true
 	return nil
 }
 
-// offer links a file of the session into the pool. If that fails, other sessions write files of their own.
-func (s *session) offer(name string, d digest.Digest, data []byte) {
-	s.store.ledger.add(s.id, "", int64(len(data)), 0)
-	root, own, pooled := s.store.root, path.Join(s.dirName(), name), path.Join(pool, d.Encoded())
-	switch err := root.Link(own, pooled); {
-	case errors.Is(err, fs.ErrNotExist):
-		_ = root.Mkdir(pool, 0o700)
-		_ = root.Link(own, pooled)
-	case errors.Is(err, fs.ErrExist):
-		// The file was changed, or has the maximum number of links.
-		_ = root.Remove(pooled)
-		_ = root.Link(own, pooled)
+// putOutput writes a kept stream, after deleting the oldest streams if space is needed. It does not replace a
+// stream that an event names.
+func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File, data []byte) error {
+	s.outputs.mu.Lock()
+	defer s.outputs.mu.Unlock()
+	if err := s.outputs.count(dir, provenance.OutputsDir); err != nil {
+		return err
 	}
+	before, err := dir.Lstat(f.Name)
+	if err == nil {
+		// A Put may be repeated if its event was not written, but an output that an event names is evidence.
+		kept, err := s.keptOutputs()
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(kept, func(k provenance.File) bool { return k.Name == f.Name }) {
+			return fmt.Errorf("put %s: %w: an event names this output", f.Name, provenance.ErrInvalid)
+		}
+	}
+	most := s.opts.Outputs
+	if s.outputs.bytes+f.Size > most || s.outputs.files >= maxOutputFiles {
+		// Freeing more than this output needs makes reading the record less frequent.
+		if err := s.removeOutputs(ctx, dir, most/4+f.Size); err != nil {
+			return err
+		}
+	}
+	// No event names the file yet, so nothing reads a partial file that a crash left. Unlike writeFile, this
+	// syncs the file under its final name: that sync mostly puts the directory entry on disk too.
+	if err := makeDir(dir, provenance.OutputsDir); err != nil {
+		return err
+	}
+	if err := writeUnsynced(dir, f.Name, data, fileMode); err != nil {
+		return err
+	}
+	if err := syncFile(dir, f.Name); err != nil {
+		return err
+	}
+	if err := fsys.SyncDir(dir, provenance.OutputsDir); err != nil {
+		return err
+	}
+	s.store.ledger.add(s.id, "", f.Size, f.Size)
+	if before == nil {
+		s.outputs.files++
+	} else {
+		s.outputs.bytes -= before.Size()
+	}
+	s.outputs.bytes += f.Size
+	return nil
 }
 
-// link links name to a file of the pool, which must have these bytes.
-func (s *session) link(dir *os.Root, name, pooled string, data []byte) error {
-	info, err := checkPooled(s.store.root, pooled, nil, hasBytes(data))
+// removeOutputs deletes the oldest outputs that events name until need bytes are free, and at least a quarter
+// of the files if there are too many. First it records an event that names them.
+func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) error {
+	old, err := s.keptOutputs()
 	if err != nil {
 		return err
 	}
-	_, err = s.linkTo(dir, name, pooled, info)
-	return err
-}
-
-// checkPooled checks that a file of the pool has the expected bytes, and returns its info as of before it was
-// read. It does not read a file with the marks of known, the info as of when its bytes were known, or nil.
-func checkPooled(
-	root *os.Root, name string, known fs.FileInfo, has func(*os.File) error,
-) (fs.FileInfo, error) {
-	info, err := root.Lstat(name)
-	if err != nil {
-		return nil, err
-	}
-	if mark := content.MarkOf(info); known != nil && mark != (content.Mark{}) &&
-		mark == content.MarkOf(known) && sameFile(known, info) {
-		return info, nil
-	}
-	f, err := openRegular(root, name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	// Another process may have replaced the file. A write after this is found once the file is linked.
-	info, err = f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return info, has(f)
-}
-
-// hasBytes returns a function that reports an error if a file does not have these bytes.
-func hasBytes(data []byte) func(*os.File) error {
-	return func(f *os.File) error {
-		// One byte more than data also finds a file that only begins with data.
-		found := make([]byte, len(data)+1)
-		if n, _ := io.ReadFull(f, found); !bytes.Equal(found[:n], data) {
-			return errChanged
+	gone := provenance.OutputsRemoved{Type: provenance.TypeOutputsRemoved}
+	left, files := s.outputs.bytes, s.outputs.files
+	for _, f := range old {
+		if left+need <= s.opts.Outputs && files < maxOutputFiles*3/4 {
+			break
 		}
+		gone.Files = append(gone.Files, f)
+		left -= f.Size
+		files--
+	}
+	if len(gone.Files) == 0 {
 		return nil
 	}
-}
-
-// errChanged is the error of a file of the pool that does not have the expected bytes.
-var errChanged = errors.New("the file was changed")
-
-// errOtherFile is the error of a file that is not the one whose information was read.
-var errOtherFile = errors.New("the file was changed or replaced")
-
-// sameFile reports whether was and is describe one file that was not written in between.
-func sameFile(was, is fs.FileInfo) bool {
-	return os.SameFile(was, is) && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime())
-}
-
-// linkTo links name to a file of the pool, if that is still the file that info describes. It returns the
-// file's new info.
-func (s *session) linkTo(dir *os.Root, name, pooled string, info fs.FileInfo) (fs.FileInfo, error) {
-	// The new directory, like the link, may be lost in a crash: syncing it would delay the first text.
-	if err := dir.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
-	// link(2) does not replace an existing name, so the link is made under another name and renamed.
-	temp := path.Join(path.Dir(name), fsys.TempPrefix+rand.Text())
-	if err := s.store.root.Link(pooled, path.Join(s.dirName(), temp)); err != nil {
-		return nil, err
-	}
-	err := renameSame(dir, temp, name, info)
-	// Renaming a file to another link to itself does nothing, so the temporary name may still exist.
-	if removed := dir.Remove(temp); !errors.Is(removed, fs.ErrNotExist) {
-		err = errors.Join(err, removed)
-	}
-	if err != nil {
-		return nil, err
-	}
-	// Making and renaming links has changed the ctime.
-	return dir.Lstat(name)
-}
-
-// renameSame renames a file that is still the one that info describes: another process may have replaced or
-// written it after info was read.
-func renameSame(dir *os.Root, temp, name string, info fs.FileInfo) error {
-	linked, err := dir.Lstat(temp)
+	info := s.point().tally.Session
+	row, err := provenance.Encode(gone)
 	if err != nil {
 		return err
 	}
-	if !sameFile(info, linked) {
-		return errOtherFile
+	e := &provenance.Event{
+		Kind: provenance.KindOutputsRemoved, Session: s.id, Principal: info.Principal,
+		Client: info.Client, Row: row,
+		Detail: fmt.Sprintf("%d outputs of %d bytes, the oldest, made room for later ones",
+			len(gone.Files), s.outputs.bytes-left),
 	}
-	return dir.Rename(temp, name)
+	// The event comes first. After a crash in between, load deletes the files it names, and Verify has an
+	// explanation for those already missing.
+	if err := s.append(ctx, e); err != nil {
+		return err
+	}
+	for _, f := range gone.Files {
+		if err := dir.Remove(f.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return unavailable("remove "+f.Name, err)
+		}
+	}
+	s.store.ledger.add(s.id, "", left-s.outputs.bytes, left-s.outputs.bytes)
+	s.outputs.bytes, s.outputs.files = left, files
+	return fsys.SyncDir(dir, provenance.OutputsDir)
+}
+
+// keptOutputs returns the outputs that events name and no later event removed, oldest first.
+func (s *session) keptOutputs() (kept []provenance.File, err error) {
+	named := make(map[string]bool)
+	for e, err := range s.store.events(s.id) {
+		if err != nil {
+			return nil, err
+		}
+		removed, err := e.Removed()
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range removed {
+			delete(named, f.Name)
+		}
+		if len(removed) > 0 {
+			kept = slices.DeleteFunc(kept, func(f provenance.File) bool { return !named[f.Name] })
+		}
+		for _, f := range e.Files {
+			if !named[f.Name] && strings.HasPrefix(f.Name, provenance.OutputsDir+"/") {
+				named[f.Name] = true
+				kept = append(kept, f)
+			}
+		}
+	}
+	return kept, nil
 }

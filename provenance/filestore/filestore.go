@@ -198,7 +198,10 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 	if err := e.Validate(); err != nil {
 		return err
 	}
-	if !concludes(e.Kind) {
+	switch e.Kind {
+	case provenance.KindScriptExecuted, provenance.KindSessionEnded, provenance.KindOutputsRemoved:
+		// These conclude an admitted event, which left room for them.
+	default:
 		if err := st.free(0); err != nil {
 			return err
 		}
@@ -210,20 +213,20 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 			return err
 		}
 	}
-	return st.with(ctx, e.Session, func(s *session) error {
-		if err := s.append(ctx, e); err != nil {
-			if errors.Is(err, provenance.ErrNotFound) {
-				st.release(s)
-			}
-			return err
-		}
-		// A view row repeats most of the line, so the size is doubled; 300 covers the other members.
-		st.ledger.add(s.id, e.Principal, 2*int64(len(e.Row)+len(e.Decision)+len(e.Invocation)+300), 0)
-		if e.Kind == provenance.KindSessionEnded {
-			st.release(s)
-		}
-		return nil
+	var in *session
+	err := st.with(ctx, e.Session, func(s *session) error {
+		in = s
+		return s.append(ctx, e)
 	})
+	if err == nil {
+		// A view row repeats most of the line, so the size is doubled; 300 covers the other members.
+		st.ledger.add(e.Session, e.Principal, 2*int64(len(e.Row)+len(e.Decision)+len(e.Invocation)+300), 0)
+	}
+	ended := err == nil && e.Kind == provenance.KindSessionEnded
+	if in != nil && (ended || errors.Is(err, provenance.ErrNotFound)) {
+		st.release(in)
+	}
+	return err
 }
 
 // Put implements provenance.Writer.
@@ -237,7 +240,7 @@ func (st *Store) Put(ctx context.Context, id, name string, data []byte) (f prove
 	}
 	f = provenance.File{Name: name, Size: int64(len(data)), Digest: digest.FromBytes(data)}
 	err = st.with(ctx, id, func(s *session) error {
-		return s.use("put "+name, func(dir *os.Root) error {
+		return s.inDir("put "+name, func(dir *os.Root) error {
 			switch {
 			case strings.HasPrefix(name, provenance.OutputsDir+"/"):
 				return s.putOutput(ctx, dir, f, data)
@@ -262,18 +265,36 @@ func (st *Store) Path(session, name string) string {
 	return filepath.Join(st.root.Name(), session, filepath.FromSlash(provenance.CleanFileName(name)))
 }
 
-// with calls do with the open session id. If the session is released first, it is opened again.
+// with calls do with the open session id, which is not released meanwhile. If the session is released first,
+// it is opened again. do must neither release the session nor wait for its release.
 func (st *Store) with(ctx context.Context, id string, do func(*session) error) error {
 	for {
 		s, err := st.open(ctx, id)
 		if err != nil {
 			return err
 		}
-		if err := do(s); !errors.Is(err, errReleased) {
-			return err
+		if s.enter() {
+			err = func() error {
+				defer s.wg.Done()
+				return do(s)
+			}()
+			if !errors.Is(err, errReleased) {
+				return err
+			}
 		}
 		<-s.released
 	}
+}
+
+// enter registers a user of the session other than run, and reports whether it could: a session that is being
+// stopped has no new users.
+func (s *session) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopped {
+		s.wg.Add(1)
+	}
+	return !s.stopped
 }
 
 // Close implements provenance.Writer.
@@ -377,8 +398,8 @@ func (st *Store) Collect(
 	}
 	gone, err := st.reader.Collect(ctx, opts)
 	for _, c := range gone {
-		if c.Err == nil && !opts.DryRun && st.ledger.of != nil {
-			st.ledger.forget(c.ID)
+		if c.Err == nil && !opts.DryRun {
+			st.ledger.set(c.ID, use{})
 		}
 	}
 	return gone, err

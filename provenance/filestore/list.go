@@ -415,30 +415,6 @@ func (r *reader) collect(ctx context.Context, id string,
 	return size, cause(r.root.RemoveAll(trash))
 }
 
-// usage returns the size of the files that include selects. free is whether deleting the directory frees the
-// file; a nil include selects free files.
-func usage(
-	dir *os.Root, include func(name string, info fs.FileInfo, free bool) bool,
-) (size int64, err error) {
-	err = fs.WalkDir(dir.FS(), ".", func(name string, en fs.DirEntry, err error) error {
-		if err != nil || !en.Type().IsRegular() {
-			return err
-		}
-		info, err := en.Info()
-		if err != nil {
-			return err
-		}
-		// A file with links in other sessions is not freed. The pool has one link to each shared file.
-		n, known := links(info)
-		free := !known || n == 1 || n == 2 && info.Mode().Perm() == sharedMode
-		if include == nil && free || include != nil && include(name, info, free) {
-			size += info.Size()
-		}
-		return nil
-	})
-	return size, cause(err)
-}
-
 // emptyPool removes the pool files without a link in a session. Where the number of links is unknown, it
 // removes all of them, and later sessions write files of their own.
 func emptyPool(root *os.Root) error {

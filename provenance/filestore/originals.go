@@ -60,7 +60,7 @@ func (st *Store) RoomForOriginals(ctx context.Context, id string, bytes int64) e
 		if err := st.admit(ctx, principal, use{principal: principal, bytes: bytes}); err != nil {
 			return err
 		}
-		return s.use("keep originals", func(dir *os.Root) error {
+		return s.inDir("keep originals", func(dir *os.Root) error {
 			s.originals.mu.Lock()
 			defer s.originals.mu.Unlock()
 			return s.dropOriginals(ctx, dir, st.opts.Originals-bytes)
@@ -163,7 +163,7 @@ func (st *Store) KeepOriginal(
 	ctx context.Context, id string, content io.Reader,
 ) (d digest.Digest, err error) {
 	err = st.with(ctx, id, func(s *session) error {
-		return s.use("keep original", func(dir *os.Root) error {
+		return s.inDir("keep original", func(dir *os.Root) error {
 			s.originals.mu.Lock()
 			defer s.originals.mu.Unlock()
 			d, err = s.writeOriginal(dir, content, "")
@@ -215,7 +215,7 @@ func (st *Store) KeepChanges(
 		return "", fmt.Errorf("keep changes: %w: %d bytes", provenance.ErrInvalid, len(list))
 	}
 	err = st.with(ctx, id, func(s *session) error {
-		return s.use("keep changes", func(dir *os.Root) error {
+		return s.inDir("keep changes", func(dir *os.Root) error {
 			s.originals.mu.Lock()
 			defer s.originals.mu.Unlock()
 			if list != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -82,11 +83,14 @@ func (l *ledger) add(id, principal string, bytes, outputs int64) {
 	l.put(id, u)
 }
 
-// forget removes the use of a deleted session or of a reservation.
-func (l *ledger) forget(id string) {
+// set replaces the use of a session or of a reservation; the zero use removes it.
+func (l *ledger) set(id string, u use) {
+	if l.of == nil {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.put(id, use{})
+	l.put(id, u)
 }
 
 // Use is the space that the sessions of one principal use together, and its limits.
@@ -253,17 +257,11 @@ func (st *Store) Reserve(ctx context.Context, id string, bytes int64) (release f
 	if err != nil {
 		return nil, unavailable("reserve room", err)
 	}
-	if st.ledger.of != nil {
-		st.ledger.mu.Lock()
-		st.ledger.put(name, more)
-		st.ledger.mu.Unlock()
-	}
+	st.ledger.set(name, more)
 	return sync.OnceFunc(func() {
 		// Nothing was written, so nothing can be lost.
 		_ = room.Close()
-		if st.ledger.of != nil {
-			st.ledger.forget(name)
-		}
+		st.ledger.set(name, use{})
 	}), nil
 }
 
@@ -286,8 +284,26 @@ func (e *noRoom) Error() string {
 	return fmt.Sprintf("%d bytes are free for records, %d are needed", e.left, e.need)
 }
 
-// concludes reports whether an event of this kind concludes an admitted event, which left room for it.
-func concludes(kind provenance.Kind) bool {
-	return kind == provenance.KindScriptExecuted || kind == provenance.KindSessionEnded ||
-		kind == provenance.KindOutputsRemoved
+// usage returns the size of the files that include selects. free is whether deleting the directory frees the
+// file; a nil include selects free files.
+func usage(
+	dir *os.Root, include func(name string, info fs.FileInfo, free bool) bool,
+) (size int64, err error) {
+	err = fs.WalkDir(dir.FS(), ".", func(name string, en fs.DirEntry, err error) error {
+		if err != nil || !en.Type().IsRegular() {
+			return err
+		}
+		info, err := en.Info()
+		if err != nil {
+			return err
+		}
+		// A file with links in other sessions is not freed. The pool has one link to each shared file.
+		n, known := links(info)
+		free := !known || n == 1 || n == 2 && info.Mode().Perm() == sharedMode
+		if include == nil && free || include != nil && include(name, info, free) {
+			size += info.Size()
+		}
+		return nil
+	})
+	return size, cause(err)
 }

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -49,9 +47,6 @@ func waitLock(lock *flock.Flock, wait, every time.Duration) error {
 	}
 	return err
 }
-
-// maxBatch bounds how many events share one write.
-const maxBatch = 512
 
 // file is the part of *os.File that a session uses for its open events.jsonl.
 type file interface {
@@ -95,11 +90,6 @@ type session struct {
 
 	viewing sync.Mutex // held while the views are written
 	views   viewFiles  // guarded by viewing
-}
-
-type appendRequest struct {
-	e     *provenance.Event
-	reply chan error
 }
 
 // openWriter opens the directory of session id, or creates one in unbegun, and starts its goroutine.
@@ -322,209 +312,6 @@ func (s *session) begin() error {
 	return fsys.SyncDir(s.store.root, ".")
 }
 
-// dirName returns the name of the directory within the store's directory.
-func (s *session) dirName() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.name
-}
-
-// run owns the log until the session is stopped.
-func (s *session) run() {
-	defer close(s.done)
-	commit, quiet := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
-	commit.Stop()
-	quiet.Stop()
-	armed, syncing, writing := false, false, false
-	synced, written := make(chan struct{}, 1), make(chan struct{}, 1)
-	for {
-		select {
-		case r := <-s.appends:
-			s.commit(s.gather(r))
-			quiet.Reset(s.opts.Quiet)
-		case <-commit.C:
-			// This runs in its own goroutine because events must not wait until a hundred texts are synced.
-			syncing = true
-			go func() {
-				s.syncMost()
-				s.sync()
-				synced <- struct{}{}
-			}()
-		case <-synced:
-			armed, syncing = false, false
-		case <-quiet.C:
-			s.mu.Lock()
-			left := time.Until(s.paused)
-			s.mu.Unlock()
-			if left > 0 {
-				quiet.Reset(left)
-			} else if writing {
-				// The disk is slow. A second writer would only wait for the first and rewrite everything.
-				quiet.Reset(s.opts.Quiet)
-			} else if s.enter() == nil {
-				writing = true
-				go func() {
-					defer s.wg.Done()
-					// If the error persists, the next reader and shutdown return it.
-					_ = s.writeViews()
-					written <- struct{}{}
-				}()
-			}
-		case <-written:
-			writing = false
-		case <-s.stop:
-			if syncing {
-				<-synced
-			}
-			s.sync()
-			return
-		}
-		s.logMu.Lock()
-		waiting := len(s.log.unsynced) > 0
-		s.logMu.Unlock()
-		// A timer that every event resets would never fire while events keep arriving.
-		if waiting && !armed {
-			commit.Reset(s.opts.Commit)
-			armed = true
-		}
-	}
-}
-
-// gather returns r and the waiting requests, in order.
-func (s *session) gather(r *appendRequest) []*appendRequest {
-	batch := []*appendRequest{r}
-	for len(batch) < maxBatch {
-		select {
-		case r := <-s.appends:
-			batch = append(batch, r)
-		default:
-			return batch
-		}
-	}
-	return batch
-}
-
-// commit records a batch and replies to each request. The first event of a session is recorded durably.
-func (s *session) commit(batch []*appendRequest) {
-	var events []*provenance.Event
-	for _, r := range batch {
-		events = append(events, r.e)
-	}
-	s.logMu.Lock()
-	defer s.logMu.Unlock()
-	var errs []error
-	// One check per batch: each costs two system calls.
-	if err := s.intact(); err != nil {
-		errs = slices.Repeat([]error{unavailable("append event", err)}, len(events))
-	} else {
-		errs = s.log.append(events, s.log.tally.Session.Head.Seq == 0)
-	}
-	for i, r := range batch {
-		r.reply <- errs[i]
-	}
-}
-
-func (s *session) append(ctx context.Context, e *provenance.Event) error {
-	r := &appendRequest{e: e, reply: make(chan error, 1)}
-	select {
-	case s.appends <- r:
-		// From here on the event may be recorded even if ctx ends; only the reply shows whether it was.
-		return <-r.reply
-	case <-s.done:
-		return errReleased
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// sync syncs every acknowledged event. The log keeps an error and returns it for the next event.
-func (s *session) sync() {
-	s.logMu.Lock()
-	defer s.logMu.Unlock()
-	_ = s.log.sync()
-}
-
-// point returns the end of the record.
-func (s *session) point() scanPoint {
-	s.logMu.Lock()
-	defer s.logMu.Unlock()
-	return scanPoint{tally: s.log.tally, offset: s.log.offset}
-}
-
-// syncedPoint syncs the record and returns its end.
-func (s *session) syncedPoint() (scanPoint, error) {
-	s.logMu.Lock()
-	defer s.logMu.Unlock()
-	var err error
-	switch {
-	case len(s.log.unsynced) == 0:
-	case s.log.file == nil:
-		err = errors.New("record is not on stable storage")
-	default:
-		err = s.log.sync()
-	}
-	return scanPoint{tally: s.log.tally, offset: s.log.offset}, err
-}
-
-// enter registers a user of the directory other than run. It fails if the session is being stopped.
-func (s *session) enter() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped {
-		return errReleased
-	}
-	s.wg.Add(1)
-	return nil
-}
-
-// use calls do with the session directory, for users other than run.
-//
-// Errors: errReleased, provenance.ErrInvalid, provenance.ErrUnavailable.
-func (s *session) use(doing string, do func(dir *os.Root) error) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.wg.Done()
-	return s.inDir(doing, do)
-}
-
-// inDir calls do with the session directory.
-//
-// Errors: provenance.ErrInvalid, provenance.ErrUnavailable.
-func (s *session) inDir(doing string, do func(dir *os.Root) error) error {
-	dir, err := s.openDir()
-	if err != nil {
-		return unavailable(doing, err)
-	}
-	err = errors.Join(do(dir), dir.Close())
-	if err == nil || errors.Is(err, provenance.ErrInvalid) || errors.Is(err, provenance.ErrUnavailable) {
-		return err
-	}
-	return unavailable(doing, err)
-}
-
-// openDir opens the session directory and refuses one that replaced the locked directory. The directory does
-// not stay open.
-func (s *session) openDir() (*os.Root, error) {
-	// A directory that stays open would cost each session one more descriptor.
-	dir, err := s.store.root.OpenRoot(s.dirName())
-	if errors.Is(err, fs.ErrNotExist) {
-		// The first event may have renamed the directory since dirName returned its name.
-		dir, err = s.store.root.OpenRoot(s.dirName())
-	}
-	if err != nil {
-		return nil, err
-	}
-	info, err := dir.Stat(".")
-	if err != nil {
-		return nil, errors.Join(err, dir.Close())
-	}
-	if !os.SameFile(info, s.dir) {
-		return nil, errors.Join(errReplaced, dir.Close())
-	}
-	return dir, nil
-}
-
 // shutdown stops run, signs the head, writes the views and releases the directory.
 func (s *session) shutdown() error {
 	s.mu.Lock()
@@ -564,32 +351,6 @@ func (s *session) closeFiles() error {
 		err = s.log.file.Close()
 	}
 	return errors.Join(err, s.lock.Close())
-}
-
-// intact returns an error if the open file is no longer the complete record under the session's name. Events
-// appended to such a file would be lost or would follow foreign bytes. If another process writes between this
-// check and the append, the next append detects it.
-func (s *session) intact() error {
-	open, err := s.record.Stat()
-	if err != nil {
-		return err
-	}
-	n, known := links(open)
-	unlinked := known && n == 0
-	named, err := s.store.root.Lstat(path.Join(s.dirName(), provenance.EventsFile))
-	switch {
-	case err == nil && !os.SameFile(named, open), errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s was removed, moved or replaced", provenance.EventsFile)
-	case err != nil && unlinked:
-		return errReplaced
-	case s.log.suspect:
-		// After a write that failed half-way, repair truncates the file.
-		return nil
-	case open.Size() != s.log.offset:
-		return fmt.Errorf("%s has %d bytes, not the %d that were recorded: another process changed it",
-			provenance.EventsFile, open.Size(), s.log.offset)
-	}
-	return nil
 }
 
 // signHead writes head.note for an ended session. Sessions are not signed later, because a process that can

@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +19,11 @@ import (
 )
 
 const (
+	// maxShown is the default limit for the shown texts of a session, in bytes; maxShownFiles limits their
+	// number.
+	maxShown      = 256 << 20
+	maxShownFiles = 10_000
+
 	// syncers is how many texts a store syncs concurrently; one journal commit then covers several.
 	syncers = 8
 
@@ -28,191 +34,40 @@ const (
 	syncRounds = 3
 )
 
-// unsyncedTexts are the shown texts, and the first files of a session, that may not be on stable storage.
-type unsyncedTexts struct {
-	turn   sync.Mutex // held during a sync; acquired before mu
-	rooted bool       // the directory of the texts is synced; guarded by turn
-
-	mu    sync.Mutex
-	any   bool                     // the directory of the texts has a new entry
-	names []string                 // names of unsynced files
-	sums  map[string]digest.Digest // digests of unsynced files other than texts, if known
-}
-
-// syncedTexts are files on stable storage to which many sessions may have links. The modification time
-// distinguishes a rewritten file.
-type syncedTexts struct {
-	tokens chan struct{} // holds a token for each sync in progress
-	file   func(dir *os.Root, name string) error
-
-	mu    sync.Mutex
-	known map[syncedText]bool
-	lost  map[syncedText]bool // files whose sync failed; the kernel may report success for the next
-}
-
-type syncedText struct {
-	name string
-	file fileID
-	at   time.Time
-}
-
-// has returns the key of a text's file and reports whether that file is known to be synced.
-func (t *syncedTexts) has(name string, info fs.FileInfo) (text syncedText, known bool) {
-	id, _ := identity(info)
-	text = syncedText{name: name, file: id, at: info.ModTime()}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return text, t.known[text]
-}
-
-// note records whether a file was synced. Sessions with a link to the file rely on it.
-func (t *syncedTexts) note(text syncedText, synced bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !synced {
-		if t.lost == nil {
-			t.lost = make(map[syncedText]bool)
-		}
-		t.lost[text] = true
-		return
-	}
-	if t.known == nil || len(t.known) >= maxSynced {
-		t.known = make(map[syncedText]bool)
-	}
-	t.known[text] = true
-}
-
-// isLost reports whether a sync of the file has failed.
-func (t *syncedTexts) isLost(name string, info fs.FileInfo) bool {
-	text, _ := t.has(name, info)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.lost[text]
-}
-
-// syncText syncs a shown text, or a first file of the session, unless that is known to be done. It ignores a
-// file that was removed or replaced; Verify reports it. After a failed sync the kernel may report the pages
-// as written, so syncText writes the content again, to a new file.
-func (s *session) syncText(dir *os.Root, name string) error {
-	t := &s.store.synced
-	info, err := dir.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	text, known := t.has(name, info)
-	if known {
-		return nil
-	}
-	t.tokens <- struct{}{}
-	defer func() { <-t.tokens }()
-	if !t.isLost(name, info) {
-		err = t.file(dir, name)
-		if errors.Is(err, provenance.ErrNotFound) || errors.Is(err, fsys.ErrNotRegular) {
-			return nil
-		}
-		// Only a text may be shared with other sessions.
-		if _, identified := identity(info); identified && (err != nil || path.Dir(name) != ".") {
-			t.note(text, err == nil)
-		}
-		if err == nil {
-			return nil
-		}
-	}
-	s.unsynced.mu.Lock()
-	sum := s.unsynced.sums[name]
-	s.unsynced.mu.Unlock()
-	if path.Dir(name) == provenance.ShownDir {
-		sum = digest.NewDigestFromEncoded(digest.SHA256, path.Base(name))
-		// This prevents new links to the file.
-		_ = s.store.root.Remove(path.Join(pool, path.Base(name)))
-	}
-	f, opened := openRegular(dir, name)
-	if opened != nil {
-		return errors.Join(err, opened)
-	}
-	data, read := readAll(f, name, maxShown)
-	if read != nil || digest.FromBytes(data) != sum {
-		return errors.Join(err, read, fmt.Errorf("%s is lost", name))
-	}
-	return fsys.WriteFileIn(dir, name, data, info.Mode().Perm())
-}
-
-// pooledTexts are the texts of the pool with bytes known to this Store.
-type pooledTexts struct {
-	mu    sync.Mutex
-	dir   *openPool // nil if not open
-	known map[digest.Digest]*pooledText
-}
-
-// openPool is the directory of the pool. It stays open, because every text of every session is a link to a
-// file in it.
-type openPool struct {
-	*os.Root
-	file *os.File // the same directory, for linkIn
-	info fs.FileInfo
-}
-
-// open opens the pool, unless it is open and still has its name.
-func (t *pooledTexts) open(root *os.Root) {
-	named, err := root.Lstat(pool)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.dir != nil && err == nil && os.SameFile(named, t.dir.info) {
-		return
-	}
-	// It is not closed, because other goroutines may be using it.
-	t.dir = nil
-	dir, err := root.OpenRoot(pool)
-	if err != nil {
-		return
-	}
-	file, err := dir.Open(".")
-	if err != nil {
-		dir.Close()
-		return
-	}
-	info, err := file.Stat()
-	if err != nil {
-		file.Close()
-		dir.Close()
-		return
-	}
-	t.dir = &openPool{dir, file, info}
-}
-
-func (t *pooledTexts) close() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.dir == nil {
-		return nil
-	}
-	return errors.Join(t.dir.Close(), t.dir.file.Close())
-}
-
-type pooledText struct {
-	mu   sync.Mutex
-	info fs.FileInfo // as of when the bytes were known, or nil
-}
-
-func (t *pooledTexts) text(d digest.Digest) (*pooledText, *openPool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	text := t.known[d]
-	if text == nil {
-		if t.known == nil || len(t.known) >= maxSynced {
-			t.known = make(map[digest.Digest]*pooledText)
-		}
-		text = &pooledText{}
-		t.known[d] = text
-	}
-	return text, t.dir
-}
-
 // maxKept is how many kept texts a session remembers. Showing one of them again costs no system call.
 const maxKept = 256
+
+// KeepsShown returns the limit for the shown texts of a session, in bytes; 0 if none are kept.
+func (st *Store) KeepsShown() int64 {
+	if st.opts.ForgetShown {
+		return 0
+	}
+	return st.opts.Shown
+}
+
+// Keep implements provenance.Writer. The text is synced together with the event that names it, and before it.
+func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Digest, error) {
+	if !provenance.ValidSessionID(id) {
+		return "", fmt.Errorf("keep shown text: %w: session id", provenance.ErrInvalid)
+	}
+	d := digest.FromBytes(data)
+	err := st.with(ctx, id, func(s *session) error {
+		if st.opts.ForgetShown {
+			return nil
+		}
+		s.shown.mu.Lock()
+		defer s.shown.mu.Unlock()
+		if s.kept[d] {
+			// Verify reports a text that was removed since.
+			return nil
+		}
+		if s.shown.counted && s.hasRoom(data) && s.linkText(d, data) == nil {
+			return nil
+		}
+		return s.inDir("keep shown text", func(dir *os.Root) error { return s.keepText(dir, d, data) })
+	})
+	return d, err
+}
 
 // hasRoom reports whether the session may keep another text. The caller holds shown.mu and has called
 // shown.count.
@@ -271,36 +126,6 @@ func (s *session) keepText(dir *os.Root, d digest.Digest, data []byte) error {
 	return nil
 }
 
-// closeTexts closes the directory of the texts. The caller holds shown.mu.
-func (s *session) closeTexts() {
-	if s.texts != nil {
-		s.texts.Close()
-		s.texts = nil
-	}
-}
-
-func (s *session) keeps(d digest.Digest) {
-	if s.kept == nil || len(s.kept) >= maxKept {
-		s.kept = make(map[digest.Digest]bool)
-	}
-	s.kept[d] = true
-}
-
-// addText records that the session has a text. info describes its file, or is nil if it was just written.
-func (s *session) addText(d digest.Digest, data []byte, info fs.FileInfo) {
-	s.keeps(d)
-	s.shown.files++
-	s.shown.bytes += int64(len(data))
-	name := provenance.ShownName(d)
-	if info != nil {
-		if _, synced := s.store.synced.has(name, info); synced {
-			s.unsynced.add()
-			return
-		}
-	}
-	s.unsynced.add(name)
-}
-
 // linkText links a text of the pool into the session, which does not have the text yet. As in
 // [session.linkAgain], a file that is unchanged since this Store knew its bytes is not read.
 //
@@ -346,6 +171,47 @@ func (s *session) writeText(texts *os.Root, d digest.Digest, data []byte) error 
 	return nil
 }
 
+// addText records that the session has a text. info describes its file, or is nil if it was just written.
+func (s *session) addText(d digest.Digest, data []byte, info fs.FileInfo) {
+	s.keeps(d)
+	s.shown.files++
+	s.shown.bytes += int64(len(data))
+	name := provenance.ShownName(d)
+	if info != nil {
+		if _, synced := s.store.synced.has(name, info); synced {
+			s.unsynced.add()
+			return
+		}
+	}
+	s.unsynced.add(name)
+}
+
+func (s *session) keeps(d digest.Digest) {
+	if s.kept == nil || len(s.kept) >= maxKept {
+		s.kept = make(map[digest.Digest]bool)
+	}
+	s.kept[d] = true
+}
+
+// closeTexts closes the directory of the texts. The caller holds shown.mu.
+func (s *session) closeTexts() {
+	if s.texts != nil {
+		s.texts.Close()
+		s.texts = nil
+	}
+}
+
+// unsyncedTexts are the shown texts, and the first files of a session, that may not be on stable storage.
+type unsyncedTexts struct {
+	turn   sync.Mutex // held during a sync; acquired before mu
+	rooted bool       // the directory of the texts is synced; guarded by turn
+
+	mu    sync.Mutex
+	any   bool                     // the directory of the texts has a new entry
+	names []string                 // names of unsynced files
+	sums  map[string]digest.Digest // digests of unsynced files other than texts, if known
+}
+
 // add records that the directory of the texts changed, and the names of files that may not be synced: files
 // just written, or links to files that another session may just have written.
 func (u *unsyncedTexts) add(names ...string) {
@@ -376,14 +242,6 @@ func (u *unsyncedTexts) addAll(dir *os.Root, parent string) error {
 	return err
 }
 
-func (u *unsyncedTexts) take() (names []string, some bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	names, some = u.names, u.any
-	u.names, u.any = nil, false
-	return names, some
-}
-
 // syncMost syncs texts until few are left, while events are being recorded. Lines must not be on stable
 // storage before the texts they name, so the record then waits for the remaining texts.
 func (s *session) syncMost() {
@@ -403,7 +261,10 @@ func (s *session) syncTexts() error {
 	u := &s.unsynced
 	u.turn.Lock()
 	defer u.turn.Unlock()
-	names, some := u.take()
+	u.mu.Lock()
+	names, some := u.names, u.any
+	u.names, u.any = nil, false
+	u.mu.Unlock()
 	if !some {
 		return nil
 	}
@@ -447,6 +308,56 @@ func (s *session) syncTexts() error {
 	return nil
 }
 
+// syncText syncs a shown text, or a first file of the session, unless that is known to be done. It ignores a
+// file that was removed or replaced; Verify reports it. After a failed sync the kernel may report the pages
+// as written, so syncText writes the content again, to a new file.
+func (s *session) syncText(dir *os.Root, name string) error {
+	t := &s.store.synced
+	info, err := dir.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	text, known := t.has(name, info)
+	if known {
+		return nil
+	}
+	t.tokens <- struct{}{}
+	defer func() { <-t.tokens }()
+	if !t.isLost(name, info) {
+		err = t.file(dir, name)
+		if errors.Is(err, provenance.ErrNotFound) || errors.Is(err, fsys.ErrNotRegular) {
+			return nil
+		}
+		// Only a text may be shared with other sessions.
+		if _, identified := identity(info); identified && (err != nil || path.Dir(name) != ".") {
+			t.note(text, err == nil)
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	s.unsynced.mu.Lock()
+	sum := s.unsynced.sums[name]
+	s.unsynced.mu.Unlock()
+	if path.Dir(name) == provenance.ShownDir {
+		sum = digest.NewDigestFromEncoded(digest.SHA256, path.Base(name))
+		// This prevents new links to the file.
+		_ = s.store.root.Remove(path.Join(pool, path.Base(name)))
+	}
+	f, opened := openRegular(dir, name)
+	if opened != nil {
+		return errors.Join(err, opened)
+	}
+	data, read := readAll(f, name, maxShown)
+	if read != nil || digest.FromBytes(data) != sum {
+		return errors.Join(err, read, fmt.Errorf("%s is lost", name))
+	}
+	return fsys.WriteFileIn(dir, name, data, info.Mode().Perm())
+}
+
 // syncLinked syncs the directory entries of texts, in the directory where they were created. [session.intact]
 // checks whether that directory is still the session's.
 //
@@ -461,23 +372,53 @@ func (s *session) syncLinked() error {
 	return texts.Sync()
 }
 
-// writeUnsynced writes a file that syncFile will sync.
-func writeUnsynced(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
-	if !syncsLater {
-		return fsys.WriteFileIn(dir, name, data, mode)
-	}
-	return fsys.WriteUnsyncedIn(dir, name, data, mode)
+// syncedTexts are files on stable storage to which many sessions may have links. The modification time
+// distinguishes a rewritten file.
+type syncedTexts struct {
+	tokens chan struct{} // holds a token for each sync in progress
+	file   func(dir *os.Root, name string) error
+
+	mu    sync.Mutex
+	known map[syncedText]bool
+	lost  map[syncedText]bool // files whose sync failed; the kernel may report success for the next
 }
 
-// syncFile syncs a file that writeUnsynced wrote.
-func syncFile(dir *os.Root, name string) error {
-	if !syncsLater {
-		// writeUnsynced has synced it.
-		return nil
+type syncedText struct {
+	name string
+	file fileID
+	at   time.Time
+}
+
+// has returns the key of a text's file and reports whether that file is known to be synced.
+func (t *syncedTexts) has(name string, info fs.FileInfo) (text syncedText, known bool) {
+	id, _ := identity(info)
+	text = syncedText{name: name, file: id, at: info.ModTime()}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return text, t.known[text]
+}
+
+// note records whether a file was synced. Sessions with a link to the file rely on it.
+func (t *syncedTexts) note(text syncedText, synced bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !synced {
+		if t.lost == nil {
+			t.lost = make(map[syncedText]bool)
+		}
+		t.lost[text] = true
+		return
 	}
-	f, err := openRegular(dir, name)
-	if err != nil {
-		return err
+	if t.known == nil || len(t.known) >= maxSynced {
+		t.known = make(map[syncedText]bool)
 	}
-	return errors.Join(f.Sync(), f.Close())
+	t.known[text] = true
+}
+
+// isLost reports whether a sync of the file has failed.
+func (t *syncedTexts) isLost(name string, info fs.FileInfo) bool {
+	text, _ := t.has(name, info)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lost[text]
 }

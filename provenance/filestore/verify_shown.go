@@ -13,7 +13,6 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
-	"github.com/skillsd/skillsd/provenance/compact"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -78,8 +77,9 @@ func shownBy(e *provenance.Event) []cfharness.ShownText {
 func shownByRead(row json.RawMessage) (texts []cfharness.ShownText, sure bool) {
 	var of [4][]byte
 	var in [2][]byte
-	if !compact.Members(row, []string{"error", "observedDigest", "observedSizeBytes", "skillsd"}, of[:]) ||
-		of[0] != nil || !compact.Members(of[3], []string{"bytes", "shown"}, in[:]) {
+	keys := []string{"error", "observedDigest", "observedSizeBytes", "skillsd"}
+	if !provenance.MembersOf(row, keys, of[:]) || of[0] != nil ||
+		!provenance.MembersOf(of[3], []string{"bytes", "shown"}, in[:]) {
 		return nil, false
 	}
 	size, from := in[0], in[1]
@@ -88,7 +88,7 @@ func shownByRead(row json.RawMessage) (texts []cfharness.ShownText, sure bool) {
 	}
 	shown, errShown := strconv.ParseInt(string(in[0]), 10, 64)
 	bytes, err := strconv.ParseInt(string(size), 10, 64)
-	text, ok := compact.Text(from)
+	text, ok := provenance.PlainText(from)
 	if errShown != nil || err != nil || shown == 0 || !ok || text == "" {
 		return nil, false
 	}

@@ -221,7 +221,7 @@ const viewPatience = 5 * time.Second
 
 // flush updates the files derived from the record.
 func (s *session) flush() error {
-	if s.enter() != nil {
+	if !s.enter() {
 		<-s.released
 		return nil
 	}

@@ -136,7 +136,7 @@ func recordOf(ctx context.Context, from provenance.Reader, id string) (*batch, [
 		if err := tally.Add(e); err != nil {
 			return nil, nil, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
 		}
-		if e.Kind.OfCall() {
+		if !e.Kind.Facts().Apart {
 			b.state.Called = e.Time
 		}
 	}

@@ -391,7 +391,7 @@ func (t *turn) chain(requests []*request) (b *batch, lines []byte, placed, left 
 		lines, placed = append(lines, line...), append(placed, r)
 		as := *r.event
 		b.events = append(b.events, recorded{r.event, &as})
-		if r.event.Kind.OfCall() {
+		if !r.event.Kind.Facts().Apart {
 			b.state.Called = r.event.Time
 		}
 	}

@@ -225,7 +225,7 @@ func outputRefinements() []refinement {
 			s.Properties["policyEvents"].Items = of[cfharness.PolicyEvent](b)
 			s.DependentRequired = map[string][]string{"file": {"record"}, "record": {"file"}}
 			for _, row := range cfharness.EventRows() {
-				if file := row.Kind.View(); file != "" {
+				if file := row.Kind.Facts().View; file != "" {
 					then := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"record": b.of(
 						row.Type)}}
 					s.AllOf = append(s.AllOf,

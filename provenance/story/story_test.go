@@ -74,7 +74,7 @@ func TestOf(t *testing.T) {
 			t.Errorf("%s: malformed: %q %q, %v", kind, bad.Action, bad.Summary(), bad.Malformed)
 		}
 	}
-	if s := story.StepOf(&provenance.Event{Kind: "install.added"}); s.Action != story.Other || s.Kind.Word() != "install.added" {
+	if s := story.StepOf(&provenance.Event{Kind: "install.added"}); s.Action != story.Other || s.Kind.Facts().Word != "install.added" {
 		t.Errorf("install.added is %q", s.Action)
 	}
 }

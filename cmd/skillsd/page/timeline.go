@@ -187,7 +187,7 @@ func group(events iter.Seq2[*provenance.Event, error]) *timeline {
 		}
 		t.head = provenance.Head{Seq: e.Seq, Hash: e.Hash}
 		s := story.StepOf(e)
-		step := Step{Seq: s.Seq, Time: s.Time, What: s.Kind.Word(), Kind: string(s.Kind)}
+		step := Step{Seq: s.Seq, Time: s.Time, What: s.Kind.Facts().Word, Kind: string(s.Kind)}
 		if s.Action == story.Snapshot {
 			step.What = s.Detail
 			t.snapshots = append(t.snapshots, step)
@@ -254,14 +254,14 @@ func (b *Block) add(s *story.Step) {
 			b.Class = "ask"
 		}
 	case story.Opened, story.Ended:
-		b.is("session", s.Kind.Word(), "plain")
+		b.is("session", s.Kind.Facts().Word, "plain")
 		if text := s.Summary(); text != b.Outcome {
 			b.Detail = text
 		}
 	default:
-		b.is("other", s.Kind.Word(), "plain")
+		b.is("other", s.Kind.Facts().Word, "plain")
 		b.Detail = s.Detail
-		if s.Kind.Alerts() {
+		if s.Kind.Facts().Alerts {
 			b.Class, b.Detail = "ask", s.Summary()
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/compact"
 )
 
 // WriteJSON writes v in the form of every --json: with an indentation of two spaces, one newline at the end,
@@ -135,7 +134,7 @@ func exportFile(ctx context.Context, w io.Writer, records provenance.Reader, ses
 		err = errors.Join(err, file.Close())
 		return err
 	}
-	found := fileForm{json: compact.NewWriter(io.Discard)}
+	found := fileForm{json: provenance.NewCompactor(io.Discard)}
 	// An output of a script that happens to be JSON stays text, so that its exact bytes are in the export.
 	if path.Ext(name) != ".json" {
 		found.json = nil
@@ -145,7 +144,7 @@ func exportFile(ctx context.Context, w io.Writer, records provenance.Reader, ses
 	}
 	switch {
 	case found.json != nil && found.json.Close() == nil:
-		to := compact.NewWriter(w)
+		to := provenance.NewCompactor(w)
 		return errors.Join(pass(to), to.Close())
 	// Text must be UTF-8 to its last byte, because a JSON string cannot hold other bytes.
 	case !found.binary && len(found.part) == 0:
@@ -168,7 +167,7 @@ func exportFile(ctx context.Context, w io.Writer, records provenance.Reader, ses
 
 // fileForm determines the form in which a file can be exported, from its bytes.
 type fileForm struct {
-	json   *compact.Writer // nil once it is known not to be JSON
+	json   *provenance.Compactor // nil once it is known not to be JSON
 	binary bool
 	part   []byte // incomplete character at the end of the last write
 }

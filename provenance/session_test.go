@@ -62,8 +62,8 @@ func TestDurableKinds(t *testing.T) {
 		"policy.warned", "policy.denied", "approval.requested", "approval.answered", "drift.detected",
 		"outputs.removed", "install.added",
 	} {
-		if !k.Valid() || k.Durable() != durable[k] {
-			t.Errorf("%s: valid %t, durable %t, want true, %t", k, k.Valid(), k.Durable(), durable[k])
+		if !k.Valid() || k.Facts().Durable != durable[k] {
+			t.Errorf("%s: valid %t, durable %t, want true, %t", k, k.Valid(), k.Facts().Durable, durable[k])
 		}
 	}
 }

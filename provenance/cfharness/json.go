@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -98,4 +99,65 @@ func appendText(out []byte, text string) []byte {
 		}
 	}
 	return append(out, '"')
+}
+
+// object returns the JSON object with the non-nil values, in the order of keys.
+func object(keys []string, values map[string]json.RawMessage) json.RawMessage {
+	out := []byte{'{'}
+	for _, key := range keys {
+		if values[key] == nil {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		name, _ := provenance.Encode(key)
+		out = append(append(append(out, name...), ':'), values[key]...)
+	}
+	return append(out, '}')
+}
+
+// parseObject parses a JSON object and returns its keys in order. Duplicate keys are rejected.
+//
+// Errors: ErrInvalid.
+func parseObject(data []byte) (keys []string, fields map[string]json.RawMessage, err error) {
+	// The decoder below would not notice data after the object.
+	if !utf8.Valid(data) || !json.Valid(data) {
+		return nil, nil, fmt.Errorf("%w: not JSON in UTF-8", provenance.ErrInvalid)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return nil, nil, fmt.Errorf("%w: not an object", provenance.ErrInvalid)
+	}
+	fields = make(map[string]json.RawMessage)
+	for dec.More() {
+		token, err := dec.Token()
+		key, ok := token.(string)
+		if err != nil || !ok {
+			return nil, nil, fmt.Errorf("%w: not an object", provenance.ErrInvalid)
+		}
+		if _, twice := fields[key]; twice {
+			return nil, nil, fmt.Errorf("%w: key %.40q occurs twice", provenance.ErrInvalid, key)
+		}
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return nil, nil, fmt.Errorf("%w: value of %.40q", provenance.ErrInvalid, key)
+		}
+		keys, fields[key] = append(keys, key), raw
+	}
+	return keys, fields, nil
+}
+
+// onlyKeys parses an object and rejects keys that are not in known.
+func onlyKeys(raw []byte, known ...string) (map[string]json.RawMessage, error) {
+	keys, fields, err := parseObject(raw)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		if !slices.Contains(known, key) {
+			return nil, fmt.Errorf("%w: unknown key %.40q", provenance.ErrInvalid, key)
+		}
+	}
+	return fields, nil
 }

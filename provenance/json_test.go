@@ -1,4 +1,4 @@
-package compact_test
+package provenance_test
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 
 	"io"
 
-	"github.com/skillsd/skillsd/provenance/compact"
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // texts are valid and invalid, compact and spaced.
@@ -32,64 +32,64 @@ func FuzzAgainstJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var want, got bytes.Buffer
 		valid := json.Compact(&want, text) == nil
-		if whole := compact.Value(text) == len(text) && len(text) > 0; whole != (valid && bytes.Equal(want.Bytes(), text)) {
-			t.Errorf("Value(%.80q) = %d of %d; JSON: %v, compact: %q", text, compact.Value(text), len(text), valid, &want)
+		if whole := provenance.JSONValue(text) == len(text) && len(text) > 0; whole != (valid && bytes.Equal(want.Bytes(), text)) {
+			t.Errorf("jsonValue(%.80q) = %d of %d; JSON: %v, compact: %q", text, provenance.JSONValue(text), len(text), valid, &want)
 		}
 		for _, read := range []io.Reader{bytes.NewReader(text), iotest.OneByteReader(bytes.NewReader(text))} {
 			got.Reset()
-			w := compact.NewWriter(&got)
+			w := provenance.NewCompactor(&got)
 			_, err := io.Copy(w, read)
 			if err == nil {
 				err = w.Close()
 			}
 			if (err == nil) != valid || valid && !bytes.Equal(got.Bytes(), want.Bytes()) {
-				t.Errorf("Writer of %.80q wrote %q, %v; json.Compact %q, valid %v", text, &got, err, &want, valid)
+				t.Errorf("Compactor of %.80q wrote %q, %v; json.Compact %q, valid %v", text, &got, err, &want, valid)
 			}
 		}
 		if len(text) > 5_000 {
 			return // depth makes indentation large
 		}
 		// Neither may panic for what is not JSON, nor be wrong for what is.
-		indented, ok := compact.Indent([]byte("x"), text, "    ", "  ")
+		indented, ok := provenance.AppendIndented([]byte("x"), text, "    ", "  ")
 		var all struct{ Status, Other json.RawMessage }
 		values := make([][]byte, 2)
-		sure := compact.Members(text, []string{"status", "other"}, values)
+		sure := provenance.MembersOf(text, []string{"status", "other"}, values)
 		if !valid {
 			return
 		}
 		want.Reset()
 		want.WriteByte('x')
 		if err := json.Indent(&want, text, "    ", "  "); err != nil || ok && !bytes.Equal(indented, want.Bytes()) {
-			t.Errorf("Indent(%.80q) = %q, want %q, %v", text, indented, &want, err)
+			t.Errorf("AppendIndented(%.80q) = %q, want %q, %v", text, indented, &want, err)
 		}
-		if compact.Value(text) == len(text) && !ok {
-			t.Errorf("Indent(%.80q) does not answer", text)
+		if provenance.JSONValue(text) == len(text) && !ok {
+			t.Errorf("AppendIndented(%.80q) does not answer", text)
 		}
 		if !sure {
 			return
 		}
 		if err := json.Unmarshal(text, &all); err != nil || !bytes.Equal(all.Status, values[0]) || !bytes.Equal(all.Other, values[1]) {
-			t.Errorf("Members(%.80q) = %q, want %q and %q, %v", text, values, all.Status, all.Other, err)
+			t.Errorf("MembersOf(%.80q) = %q, want %q and %q, %v", text, values, all.Status, all.Other, err)
 		}
 		for _, value := range values {
 			var want string
-			if text, ok := compact.Text(value); ok && (json.Unmarshal(value, &want) != nil || want != string([]rune(text))) {
-				t.Errorf("Text(%q) = %q, want %q", value, text, want)
+			if text, ok := provenance.PlainText(value); ok && (json.Unmarshal(value, &want) != nil || want != string([]rune(text))) {
+				t.Errorf("PlainText(%q) = %q, want %q", value, text, want)
 			}
 		}
 	})
 }
 
-// TestMembersAnswer wants the rows of records read, not left to encoding/json.
-func TestMembersAnswer(t *testing.T) {
+// TestMembersOf wants the rows of records read, not left to encoding/json.
+func TestMembersOf(t *testing.T) {
 	values := make([][]byte, 2)
 	for text, want := range map[string]string{
 		`{}`: "|", `{"status":"read"}`: `"read"|`, `{"a":[1,{"status":2}],"other":{"b":"}\""},"status":-1.5}`: `-1.5|{"b":"}\""}`,
 		`{"status":"read","Status":"x"}`: "", `{"status":1,"status":2}`: "", `{"ſtatus":"x"}`: "", `{"status": 1}`: "", `{"\u0073":1}`: "",
 	} {
-		sure := compact.Members([]byte(text), []string{"status", "other"}, values)
+		sure := provenance.MembersOf([]byte(text), []string{"status", "other"}, values)
 		if got := string(values[0]) + "|" + string(values[1]); sure != (want != "") || sure && got != want {
-			t.Errorf("Members(%s) = %s, %v, want %s", text, got, sure, want)
+			t.Errorf("MembersOf(%s) = %s, %v, want %s", text, got, sure, want)
 		}
 	}
 }
