@@ -486,13 +486,6 @@ func fileBlocks(r *session.ReadResult) []mcp.Content {
 	return []mcp.Content{link}
 }
 
-func withNewline(s string) string {
-	if s == "" || strings.HasSuffix(s, "\n") {
-		return s
-	}
-	return s + "\n"
-}
-
 // oneLine replaces characters that would let a skill's name start another line.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {

@@ -247,3 +247,10 @@ func RenderStream(s *session.Stream) string {
 	return fmt.Sprintf("%s[… %d bytes omitted, whole stream %s]\n%s",
 		withNewline(s.Head), omitted, s.Digest, withNewline(s.Tail))
 }
+
+func withNewline(s string) string {
+	if s == "" || strings.HasSuffix(s, "\n") {
+		return s
+	}
+	return s + "\n"
+}

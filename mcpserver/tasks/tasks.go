@@ -445,3 +445,10 @@ func (s *Store) Close() {
 	s.mu.Unlock()
 	s.running.Wait()
 }
+
+// Declares reports whether the request of ctx declares the extension, so that its call may become a task.
+func Declares(ctx context.Context) bool {
+	client := wire.ClientOf(ctx)
+	_, ok := client.Capabilities.Extensions[Extension]
+	return ok && client.Modern
+}

@@ -188,3 +188,8 @@ func Notify(ctx context.Context, method string, params map[string]any) error {
 	n.Method, n.Params.AdditionalFields = method, params
 	return s.own.send(ctx, n)
 }
+
+type forwardedKey struct{}
+
+// IsForwarded reports whether the request of ctx was forwarded by another server.
+func IsForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }

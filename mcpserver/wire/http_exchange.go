@@ -332,11 +332,6 @@ const (
 // written to the client, and the handler of the request is called again.
 var ErrMisdirected = errors.New("the other server does not answer this request")
 
-type forwardedKey struct{}
-
-// IsForwarded reports whether the request of ctx was forwarded by another server.
-func IsForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }
-
 // ServeForwarded answers a request that another server has forwarded or spread, after that server made all
 // checks up to the rate. If this server does not have the session, or is stopping, it answers 421.
 func (h *HTTP) ServeForwarded(w http.ResponseWriter, r *http.Request, principal string) {
