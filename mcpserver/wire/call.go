@@ -16,26 +16,58 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/admit"
 )
 
-// call is one request from the parse of its message until its answer.
+// session is the session of a connection, or a protocol session over HTTP.
+type session struct {
+	id    string
+	asks  asks                  // ids are unique among all calls of the session
+	known atomic.Pointer[known] // from initialize; nil before
+}
+
+// known is the description of a client.
+type known struct {
+	info         mcp.Implementation
+	capabilities mcp.ClientCapabilities
+	version      string
+}
+
+// call is one request, from the parse of its message until its answer. Notifications sent through it belong to
+// it, and so does the client's description on 2026-07-28.
 type call struct {
-	msg     *message
-	key     string
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	session *callSession
-	listen  bool            // a subscription
-	ping    bool            // pings do not wait for a slot
-	wait    <-chan struct{} // an earlier initialize request to wait for, or nil
-	release chan struct{}   // closed when this initialize request is answered, or nil
+	*session
+	msg       *message
+	ctx       context.Context // has the call as a value, see callOf
+	cancel    context.CancelCauseFunc
+	admission *admission
+	listen    bool            // a subscription
+	ping      bool            // pings do not wait for a slot
+	wait      <-chan struct{} // an earlier initialize request to wait for, or nil
+	release   chan struct{}   // closed when this initialize request is answered, or nil
+
+	out      *lineWriter
+	sent     notifications
+	silent   atomic.Bool            // the client cancelled the call, or its answer is about to be written
+	audience *audience              // of its transport
+	hangUp   context.Context        // ends with the input of the connection
+	forward  atomic.Pointer[string] // see Forward
+
+	deaf  bool        // the client reads nothing but the answer, so it cannot be asked
+	alone func() bool // see Alone; nil outside of HTTP
+
+	// declared is sent with the message itself, if it is modern; set before its method is called. Modern
+	// clients repeat it in each request, so it is not kept for other requests.
+	declared *known
 
 	canceled bool // guarded by callTable.mu
 	away     bool // handled by another server; guarded by callTable.mu
 }
 
-// newCall returns the call of a request, without a context and a session yet.
-func newCall(m *message) *call {
-	return &call{msg: m, key: idKey(m.id), listen: m.method == string(mcp.MethodSubscriptionsListen),
-		ping: m.method == string(mcp.MethodPing)}
+// newCall returns the call of a request without its output yet. Its context ends with ctx.
+func newCall(ctx context.Context, s *session, m *message, a *admission) *call {
+	c := &call{session: s, msg: m, admission: a,
+		listen: m.method == string(mcp.MethodSubscriptionsListen), ping: m.method == string(mcp.MethodPing)}
+	ctx, c.cancel = context.WithCancelCause(ctx)
+	c.ctx = context.WithValue(ctx, sessionKey{}, c)
+	return c
 }
 
 // callTable holds the calls that wait or run. Safe for concurrent use.
@@ -58,15 +90,15 @@ func newCallTable(maxCalls, maxListens, maxBytes int) *callTable {
 	}
 }
 
-// add registers c before the next message is read, so that a cancellation finds it. It returns false without
-// an error if the connection is closing.
+// add registers c before the next message is read, so that a cancellation finds it, until its admission is
+// released. It returns false without an error if the connection is closing.
 func (t *callTable) add(c *call) (bool, *Error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case t.closing:
 		return false, nil
-	case t.byKey[c.key] != nil:
+	case t.byKey[c.msg.key] != nil:
 		return false, invalidRequest("id is in use by another request")
 	case c.listen && t.listens >= t.maxListens:
 		return false, &Error{Code: CodeBusy, Message: "too many open subscriptions"}
@@ -77,13 +109,14 @@ func (t *callTable) add(c *call) (bool, *Error) {
 		return false, &Error{Code: CodeBusy, Message: "too many requests in flight"}
 	}
 	t.running.Add(1)
-	t.byKey[c.key] = c
+	t.byKey[c.msg.key] = c
 	t.bytes += len(c.msg.raw)
 	if c.listen {
 		t.listens++
 	} else {
 		t.calls++
 	}
+	c.admission.calls, c.admission.call = t, c
 	return true, nil
 }
 
@@ -97,39 +130,40 @@ func (t *callTable) sendAway(c *call) bool {
 
 // cancel ends the call that a cancellation names. It returns false if another server handles the call.
 func (t *callTable) cancel(m *message) bool {
-	id := canceledID(m.params)
-	if id == nil {
+	key := canceledKey(m.params)
+	if key == "" {
 		// It names no call.
 		return true
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// The protocol forbids cancelling initialize, and later requests wait for it.
-	c := t.byKey[idKey(id)]
+	c := t.byKey[key]
 	if c != nil && c.release == nil {
 		c.canceled = true
-		c.session.silent.Store(true)
+		c.silent.Store(true)
 		c.cancel(ErrCanceled)
 	}
 	return c != nil && !c.away
 }
 
-// canceledID returns the id of the request that a cancellation names, or nil if it names none or is
+// canceledKey returns the key of the request that a cancellation names, or "" if it names none or is
 // ambiguous.
-func canceledID(params json.RawMessage) json.RawMessage {
+func canceledKey(params json.RawMessage) string {
 	members, err := Members(params)
-	at := slices.IndexFunc(members, func(m Member) bool { return m.Key == "requestId" && validID(m.Value) })
+	at := slices.IndexFunc(members, func(m Member) bool { return m.Key == "requestId" })
 	if err != nil || at < 0 {
-		return nil
+		return ""
 	}
-	return members[at].Value
+	key, _ := idKey(members[at].Value)
+	return key
 }
 
 // settle removes c from the table just before its answer is written, and reports whether to write one.
 func (t *callTable) settle(c *call) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.byKey, c.key)
+	delete(t.byKey, c.msg.key)
 	return !c.canceled
 }
 
@@ -139,8 +173,8 @@ func (t *callTable) leave(c *call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// After settle the client may have reused the id.
-	if t.byKey[c.key] == c {
-		delete(t.byKey, c.key)
+	if t.byKey[c.msg.key] == c {
+		delete(t.byKey, c.msg.key)
 	}
 	t.bytes -= len(c.msg.raw)
 	if c.listen {
@@ -180,170 +214,6 @@ func (t *callTable) abort() {
 	}
 }
 
-// session is the session of a connection, or a protocol session over HTTP.
-type session struct {
-	id   string
-	asks asks // ids are unique among all calls of the session
-
-	mu    sync.Mutex
-	known known
-}
-
-// known is the description of a client.
-type known struct {
-	info         mcp.Implementation
-	capabilities mcp.ClientCapabilities
-	version      string
-}
-
-// said returns the client's description from initialize.
-func (s *session) said() known {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.known
-}
-
-func (s *session) learn(said known) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.known = said
-}
-
-// callSession is the session as seen by one message: notifications sent through it belong to the message, and
-// so does the client's description on 2026-07-28.
-type callSession struct {
-	*session
-	msg      *message
-	out      *lineWriter
-	audience *audience   // of its transport
-	silent   atomic.Bool // the client cancelled the call, or its answer is about to be written
-	own      *notifications
-	hangUp   context.Context        // ends with the input of the connection
-	forward  atomic.Pointer[string] // see Forward
-
-	deaf      bool        // the client reads nothing but the answer, so it cannot be asked
-	alone     func() bool // see Alone; nil outside of HTTP
-	admission *admission
-
-	declared *known // sent with the message itself, if it is modern; set before its method is called
-}
-
-// newCallSession returns the session of m, with an admission without limits.
-func newCallSession(
-	hangUp context.Context, s *session, m *message, out *lineWriter, a *audience,
-) *callSession {
-	cs := &callSession{session: s, msg: m, out: out, audience: a, hangUp: hangUp, admission: new(admission)}
-	cs.own = newNotifications(cs.emit)
-	return cs
-}
-
-// said returns the description of the client of the message.
-func (s *callSession) said() known {
-	if s.declared != nil {
-		return *s.declared
-	}
-	said := s.session.said()
-	if has := &said.capabilities; s.deaf {
-		has.Elicitation, has.Roots, has.Sampling = nil, nil, nil
-	}
-	return said
-}
-
-// declare records the client's description from the message. Modern clients repeat it in each request, so it
-// is not kept for other requests.
-func (s *callSession) declare(said *protocol) {
-	if !said.modern {
-		return
-	}
-	s.declared = &known{version: said.version, capabilities: *said.capabilities}
-	if said.client != nil {
-		s.declared.info = *said.client
-	}
-}
-
-// isModern reports whether the message uses 2026-07-28 or later.
-func (s *callSession) isModern() bool { return s.declared != nil }
-
-// subscribe acknowledges a subscription and starts it; end ends it. news reports whether the client should
-// get a change; nil means every change.
-func (s *callSession) subscribe(to mcp.SubscriptionFilter, news func(method string) bool) (end func()) {
-	acknowledged := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{
-		Method: mcp.MethodNotificationSubscriptionsAcknowledged,
-		Params: mcp.NotificationParams{AdditionalFields: map[string]any{"notifications": to}}}}
-	if to.IsEmpty() {
-		s.write(s.tagged(acknowledged))
-		return func() {}
-	}
-	a, done := newAnnouncer(func(method string) bool {
-		asked := method == mcp.MethodNotificationToolsListChanged && to.ToolsListChanged ||
-			method == mcp.MethodNotificationPromptsListChanged && to.PromptsListChanged ||
-			method == mcp.MethodNotificationResourcesListChanged && to.ResourcesListChanged
-		return asked && (news == nil || news(method))
-	}), make(chan struct{})
-	go a.run(done, s.out, func(n mcp.JSONRPCNotification) { s.write(s.tagged(n)) })
-	// The announcer is added before the acknowledgement, so that no later change is lost.
-	s.audience.add(a)
-	s.write(s.tagged(acknowledged))
-	// The acknowledgement must be the first message.
-	a.open()
-	return func() {
-		s.audience.remove(a)
-		close(done)
-	}
-}
-
-// finish delivers the notifications that the call has sent; none may follow.
-func (s *callSession) finish() {
-	s.own.close()
-	s.silent.Store(true)
-}
-
-// emit writes one notification of this call. Progress has the client's token, byte for byte.
-func (s *callSession) emit(n mcp.JSONRPCNotification) {
-	if n.Method == string(mcp.MethodNotificationProgress) {
-		token := progressToken(s.msg.params)
-		if token == nil {
-			return
-		}
-		fields := map[string]any{}
-		maps.Copy(fields, n.Params.AdditionalFields)
-		fields["progressToken"], n.Params.AdditionalFields = token, fields
-	}
-	s.write(n)
-}
-
-// tagged marks n as part of the subscription of this call.
-func (s *callSession) tagged(n mcp.JSONRPCNotification) mcp.JSONRPCNotification {
-	n.Params.Meta = map[string]any{mcp.MetaKeySubscriptionID: s.msg.id}
-	return n
-}
-
-func (s *callSession) write(n mcp.JSONRPCNotification) {
-	if line, err := marshalLine(n); err == nil {
-		s.out.writeIf(line, func() bool { return !s.silent.Load() })
-	}
-}
-
-func marshalLine(v any) ([]byte, error) {
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(v); err != nil {
-		return nil, err
-	}
-	return buf.Bytes()[:buf.Len()-1], nil
-}
-
-func progressToken(params json.RawMessage) json.RawMessage {
-	var p struct {
-		Meta struct {
-			ProgressToken json.RawMessage `json:"progressToken"`
-		} `json:"_meta"`
-	}
-	if params == nil || json.Unmarshal(params, &p) != nil || string(p.Meta.ProgressToken) == "null" {
-		return nil
-	}
-	return p.Meta.ProgressToken
-}
-
 // admission is what one request has acquired of the limits of its transport. release returns all of it. Until
 // then a request is in these states, with these claims:
 //
@@ -372,7 +242,7 @@ type admission struct {
 }
 
 // decoded replaces the memory for decoding by memory for the message. It returns false, and changes nothing,
-// if there is no room for the message. Further calls return the same.
+// if there is no room for the message: the request then keeps its slot. Further calls return the same.
 func (a *admission) decoded() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -388,24 +258,6 @@ func (a *admission) decoded() bool {
 		a.decoding.Release()
 	}
 	return a.fits
-}
-
-// yield releases the slot. It returns false, and changes nothing, if there is no room for the message.
-func (a *admission) yield() bool {
-	if !a.decoded() {
-		return false
-	}
-	a.slot.Release()
-	return true
-}
-
-// join registers a call in a table until release; see callTable.add.
-func (a *admission) join(calls *callTable, c *call) (bool, *Error) {
-	ok, failure := calls.add(c)
-	if ok {
-		a.calls, a.call = calls, c
-	}
-	return ok, failure
 }
 
 // release returns everything that the request has acquired. Only the first call has an effect, and decoded
@@ -460,12 +312,11 @@ func newMemory(most int64) *admit.Quota {
 // newQuota returns a quota of most units; one principal may hold the part 1/share.
 func newQuota(most, share int) *admit.Quota { return admit.NewQuota(most, max(most/share, 1)) }
 
+// notificationRoom is the maximum of notifications of a call that wait to be written.
 const notificationRoom = 64
 
-// notifications is a queue: deliver is called with each notification in order, on one goroutine.
+// notifications is the queue of the notifications of a call, which one goroutine writes in order.
 type notifications struct {
-	deliver func(mcp.JSONRPCNotification)
-
 	mu      sync.Mutex
 	ch      chan mcp.JSONRPCNotification // nil until used
 	sending sync.WaitGroup
@@ -473,14 +324,11 @@ type notifications struct {
 	stopped chan struct{}
 }
 
-func newNotifications(deliver func(mcp.JSONRPCNotification)) *notifications {
-	return &notifications{deliver: deliver}
-}
-
 var errAnswered = errors.New("the request is answered")
 
-// send waits for room until ctx ends.
-func (q *notifications) send(ctx context.Context, n mcp.JSONRPCNotification) error {
+// send queues a notification. It waits for room until ctx ends.
+func (c *call) send(ctx context.Context, n mcp.JSONRPCNotification) error {
+	q := &c.sent
 	q.mu.Lock()
 	if q.closed {
 		q.mu.Unlock()
@@ -491,7 +339,7 @@ func (q *notifications) send(ctx context.Context, n mcp.JSONRPCNotification) err
 		go func() {
 			defer close(q.stopped)
 			for n := range q.ch {
-				q.deliver(n)
+				c.emit(n)
 			}
 		}()
 	}
@@ -506,8 +354,9 @@ func (q *notifications) send(ctx context.Context, n mcp.JSONRPCNotification) err
 	}
 }
 
-// close waits until all sent notifications are delivered.
-func (q *notifications) close() {
+// finish waits until all notifications of the call are written; none may follow.
+func (c *call) finish() {
+	q := &c.sent
 	q.mu.Lock()
 	running := q.ch != nil && !q.closed
 	q.closed = true
@@ -517,4 +366,79 @@ func (q *notifications) close() {
 		close(q.ch)
 		<-q.stopped
 	}
+	c.silent.Store(true)
+}
+
+// emit writes one notification of this call. Progress has the client's token, byte for byte.
+func (c *call) emit(n mcp.JSONRPCNotification) {
+	if n.Method == string(mcp.MethodNotificationProgress) {
+		token := progressToken(c.msg.params)
+		if token == nil {
+			return
+		}
+		fields := map[string]any{}
+		maps.Copy(fields, n.Params.AdditionalFields)
+		fields["progressToken"], n.Params.AdditionalFields = token, fields
+	}
+	c.write(n)
+}
+
+func progressToken(params json.RawMessage) json.RawMessage {
+	var p struct {
+		Meta struct {
+			ProgressToken json.RawMessage `json:"progressToken"`
+		} `json:"_meta"`
+	}
+	if params == nil || json.Unmarshal(params, &p) != nil || string(p.Meta.ProgressToken) == "null" {
+		return nil
+	}
+	return p.Meta.ProgressToken
+}
+
+func (c *call) write(n mcp.JSONRPCNotification) {
+	if line, err := marshalLine(n); err == nil {
+		c.out.writeIf(line, func() bool { return !c.silent.Load() })
+	}
+}
+
+func marshalLine(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(v); err != nil {
+		return nil, err
+	}
+	return buf.Bytes()[:buf.Len()-1], nil
+}
+
+// subscribe acknowledges a subscription and starts it; end ends it. news reports whether the client should
+// get a change; nil means every change.
+func (c *call) subscribe(to mcp.SubscriptionFilter, news func(method string) bool) (end func()) {
+	acknowledged := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{
+		Method: mcp.MethodNotificationSubscriptionsAcknowledged,
+		Params: mcp.NotificationParams{AdditionalFields: map[string]any{"notifications": to}}}}
+	if to.IsEmpty() {
+		c.write(c.tagged(acknowledged))
+		return func() {}
+	}
+	a, done := newAnnouncer(func(method string) bool {
+		asked := method == mcp.MethodNotificationToolsListChanged && to.ToolsListChanged ||
+			method == mcp.MethodNotificationPromptsListChanged && to.PromptsListChanged ||
+			method == mcp.MethodNotificationResourcesListChanged && to.ResourcesListChanged
+		return asked && (news == nil || news(method))
+	}), make(chan struct{})
+	go a.run(done, c.out, func(n mcp.JSONRPCNotification) { c.write(c.tagged(n)) })
+	// The announcer is added before the acknowledgement, so that no later change is lost.
+	c.audience.add(a)
+	c.write(c.tagged(acknowledged))
+	// The acknowledgement must be the first message.
+	a.open()
+	return func() {
+		c.audience.remove(a)
+		close(done)
+	}
+}
+
+// tagged marks n as part of the subscription of this call.
+func (c *call) tagged(n mcp.JSONRPCNotification) mcp.JSONRPCNotification {
+	n.Params.Meta = map[string]any{mcp.MetaKeySubscriptionID: c.msg.id}
+	return n
 }

@@ -44,7 +44,7 @@ func (h *HTTP) newSession(ctx context.Context, principal string, maxBytes int) *
 		principal: principal,
 		calls:     newCallTable(maxSessionCalls, maxSessionListens, maxBytes),
 	}
-	ctx = withSession(context.WithoutCancel(ctx), s.session)
+	ctx = context.WithValue(context.WithoutCancel(ctx), sessionKey{}, s.session)
 	s.announcer = newAnnouncer(h.dispatcher.changes(ctx))
 	if h.opts.Spread != nil {
 		// Other servers may ask the client too, and their ids must differ.

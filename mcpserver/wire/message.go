@@ -33,6 +33,7 @@ type message struct {
 	kind    kind
 	method  string
 	id      json.RawMessage
+	key     string // equal for equal ids, see idKey; empty without a valid id
 	params  json.RawMessage
 	result  json.RawMessage
 	failure json.RawMessage
@@ -43,14 +44,15 @@ type message struct {
 // for the answer.
 func parse(raw []byte) (*message, *Error) {
 	m := &message{raw: raw}
-	if first := firstByte(raw); first == '[' {
+	start := skipSpace(raw, 0)
+	if start < len(raw) && raw[start] == '[' {
 		return m, invalidRequest("batches are not supported")
 	}
 	// encoding/json would accept invalid UTF-8 and replace it.
 	if !utf8.Valid(raw) || !json.Valid(raw) {
 		return m, &Error{Code: mcp.PARSE_ERROR, Message: "parse error"}
 	}
-	if firstByte(raw) != '{' {
+	if raw[start] != '{' {
 		return m, invalidRequest("a message must be an object")
 	}
 	var version, method json.RawMessage
@@ -76,7 +78,10 @@ func parse(raw []byte) (*message, *Error) {
 			*f.value = value
 		}
 	}
-	known := m.id == nil || validID(m.id)
+	known := m.id == nil
+	if !known {
+		m.key, known = idKey(m.id)
+	}
 	if !known {
 		m.id = nil
 	}
@@ -194,13 +199,6 @@ func skipSpace(raw []byte, i int) int {
 	return i
 }
 
-func firstByte(raw []byte) byte {
-	if i := skipSpace(raw, 0); i < len(raw) {
-		return raw[i]
-	}
-	return 0
-}
-
 func unquote(quoted []byte) string {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return string(quoted[1 : len(quoted)-1])
@@ -212,24 +210,19 @@ func unquote(quoted []byte) string {
 	return s
 }
 
-// validID accepts strings, and numbers that a float64 can hold.
-func validID(id json.RawMessage) bool {
+// idKey returns equal keys for equal ids: 1 and "1" differ, escapes in a string do not matter. ok reports
+// whether the id is valid: a string, or a number that a float64 can hold.
+func idKey(id json.RawMessage) (key string, ok bool) {
 	if id[0] == '"' {
-		return true
+		return "s" + unquote(id), true
 	}
 	if id[0] != '-' && (id[0] < '0' || id[0] > '9') {
-		return false
+		return "", false
 	}
-	_, err := strconv.ParseFloat(string(id), 64)
-	return err == nil
-}
-
-// idKey returns equal keys for equal ids: 1 and "1" differ, escapes in a string do not matter.
-func idKey(id json.RawMessage) string {
-	if id[0] == '"' {
-		return "s" + unquote(id)
+	if _, err := strconv.ParseFloat(string(id), 64); err != nil {
+		return "", false
 	}
-	return "n" + string(id)
+	return "n" + string(id), true
 }
 
 // maxMembers is the maximum of members of an object; params and arguments have few.
@@ -250,7 +243,7 @@ type Member struct {
 // Errors: two keys that are equal, or equal under Unicode case folding, and more than 256 members. The texts
 // may be shown to the sender.
 func Members(raw json.RawMessage) ([]Member, error) {
-	if firstByte(raw) != '{' {
+	if start := skipSpace(raw, 0); start == len(raw) || raw[start] != '{' {
 		return nil, nil
 	}
 	members, seen := make([]Member, 0, 8), make(map[string]bool, 8)
@@ -402,7 +395,11 @@ func count(raw []byte) (values, levels int) {
 }
 
 func unambiguous(raw json.RawMessage, names []string) error {
-	switch firstByte(raw) {
+	start := skipSpace(raw, 0)
+	if start == len(raw) {
+		return nil
+	}
+	switch raw[start] {
 	case '{':
 		members, err := Members(raw)
 		if err != nil {
@@ -419,7 +416,7 @@ func unambiguous(raw json.RawMessage, names []string) error {
 			}
 		}
 	case '[':
-		for i := skipSpace(raw, skipSpace(raw, 0)+1); raw[i] != ']'; {
+		for i := skipSpace(raw, start+1); raw[i] != ']'; {
 			end := skipValue(raw, i)
 			if err := unambiguous(raw[i:end:end], names); err != nil {
 				return err

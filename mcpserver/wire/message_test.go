@@ -282,11 +282,11 @@ func TestAmbiguousParams(t *testing.T) {
 // A cancellation that could mean two requests cancels none.
 func TestAmbiguousCancel(t *testing.T) {
 	for params, want := range map[string]string{
-		`{"requestId":1}`: "1", `{"requestId":"a","reason":"x"}`: `"a"`, `{"requestId":1,"requestID":2}`: "", `{"requestId":1,"requestId":2}`: "",
+		`{"requestId":1}`: "n1", `{"requestId":"a","reason":"x"}`: "sa", `{"requestId":1,"requestID":2}`: "", `{"requestId":1,"requestId":2}`: "",
 		`{"requestid":1}`: "", `{"requestId":null}`: "", `[]`: "", ``: "",
 	} {
-		if got := string(canceledID(json.RawMessage(params))); got != want {
-			t.Errorf("canceledID(%s) = %s, want %s", params, got, want)
+		if got := canceledKey(json.RawMessage(params)); got != want {
+			t.Errorf("canceledKey(%s) = %s, want %s", params, got, want)
 		}
 	}
 }

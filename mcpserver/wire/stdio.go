@@ -136,7 +136,7 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 	c.base, c.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.hangUp, c.endInput = context.WithCancel(c.base)
 	c.session = &session{id: "stdio"}
-	c.legacy = newAnnouncer(d.changes(withSession(c.base, c.session)))
+	c.legacy = newAnnouncer(d.changes(context.WithValue(c.base, sessionKey{}, c.session)))
 	return c
 }
 
@@ -266,15 +266,13 @@ func (c *conn) notice(m *message) {
 
 // request registers a call before the next line is read, and returns it if the caller still has to serve it.
 func (c *conn) request(m *message) *call {
-	call := newCall(m)
-	call.wait = c.barrier
-	call.ctx, call.cancel = context.WithCancelCause(c.base)
-	call.session = newCallSession(c.hangUp, c.session, m, c.out, c.audience)
+	call := newCall(c.base, c.session, m, new(admission))
+	call.out, call.audience, call.hangUp, call.wait = c.out, c.audience, c.hangUp, c.barrier
 	if m.method == string(mcp.MethodInitialize) {
 		call.release = make(chan struct{})
 	}
 	// From here on a cancellation on the next line finds the call.
-	if ok, err := call.session.admission.join(c.calls, call); !ok {
+	if ok, err := c.calls.add(call); !ok {
 		call.cancel(nil)
 		if err != nil {
 			c.refuse(m.id, err)
@@ -282,8 +280,7 @@ func (c *conn) request(m *message) *call {
 		return nil
 	}
 	if call.ping {
-		// It runs at once, even without a free slot.
-		c.run(call)
+		c.serve(call)
 		return nil
 	}
 	if call.release != nil {
@@ -295,41 +292,36 @@ func (c *conn) request(m *message) *call {
 	return call
 }
 
-// serve runs one call when a slot is free.
+// serve answers one call when a slot is free, after the notifications that it sent. A call that the client
+// cancelled gets no answer.
 func (c *conn) serve(call *call) {
-	if call.wait != nil {
+	a := call.admission
+	if call.release != nil {
+		defer close(call.release)
+	}
+	defer a.release()
+	// A ping runs at once, even without a free slot.
+	if call.wait != nil && !call.ping {
 		select {
 		case <-call.wait:
 		case <-call.ctx.Done():
 		}
 	}
-	if call.listen || call.release != nil {
-		c.run(call)
-		return
+	if !call.ping && !call.listen && call.release == nil {
+		a.slot = c.slots.Wait(call.ctx, "", 1, math.MaxInt64, nil)
+		if a.slot == nil {
+			return
+		}
+		a.decoding = c.decoding.Wait(call.ctx, "", len(call.msg.raw), math.MaxInt64, nil)
+		if a.decoding == nil {
+			return
+		}
+		a.memory = admit.NewLedger(c.memory, "", holdingPatience)
 	}
-	a := call.session.admission
-	defer a.release()
-	a.slot = c.slots.Wait(call.ctx, "", 1, math.MaxInt64, nil)
-	if a.slot == nil {
-		return
-	}
-	a.decoding = c.decoding.Wait(call.ctx, "", len(call.msg.raw), math.MaxInt64, nil)
-	if a.decoding == nil {
-		return
-	}
-	a.memory = admit.NewLedger(c.memory, "", holdingPatience)
-	c.run(call)
-}
 
-// run answers one call, after the notifications that it sent. A call that the client cancelled gets no
-// answer.
-func (c *conn) run(call *call) {
-	if call.release != nil {
-		defer close(call.release)
-	}
-	defer call.session.admission.release()
-	answer := c.dispatcher.answer(call.ctx, call.session)
-	call.session.finish()
+	result, failure := c.dispatcher.respond(call.ctx, call, nil)
+	answer := c.dispatcher.encode(call.ctx, call.msg, result, failure)
+	call.finish()
 	if call.listen && errors.Is(context.Cause(call.ctx), ErrDisconnected) {
 		c.out.hungUp(call.msg.id)
 	}
