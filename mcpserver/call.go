@@ -41,6 +41,9 @@ const (
 // hosts that enforce them.
 const metaAllowedTools = "skillsd/allowed-tools"
 
+// metaOutput is the key of the reference's output object in the _meta of a result.
+const metaOutput = "skillsd/result"
+
 const (
 	// metaRecords is the key of the records of a call. A request asks for them with the same key and the
 	// value true, because some clients pass a whole result to the model.
@@ -122,22 +125,27 @@ func (s *Server) awaitScan(ctx context.Context) bool {
 }
 
 // open waits for the first scan and returns the session of a call with the call's properties. A handle in the
-// arguments takes precedence over one in _meta.
+// arguments takes precedence over one in _meta. If another server has the session, the request is forwarded.
 func (s *Server) open(
 	ctx context.Context, method string, meta map[string]any, handle string,
 ) (*session.Session, session.Call, error) {
 	// Another message of the principal may be decoded now, while this call waits.
 	wire.Decoded(ctx)
 	// A skill that is missing before the scan is done may still be found.
-	if err := s.scanned(ctx); err != nil {
-		return nil, session.Call{}, err
+	select {
+	case <-s.ready:
+	case <-ctx.Done():
+		return nil, session.Call{}, ctx.Err()
 	}
 	call, err := s.callOf(ctx, method, meta)
 	if err != nil {
 		return nil, call, err
 	}
 	call.Handle = cmp.Or(handle, call.Handle)
-	ses, err := s.sessionOf(ctx, call)
+	ses, err := s.cfg.Sessions.Open(ctx, call)
+	if err != nil {
+		passOn(ctx, err)
+	}
 	return ses, call, err
 }
 
@@ -168,7 +176,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	}
 	call.HostPaths = !remote && meta[metaHostPaths] == true
 	// A client that was not offered force could not get the text again.
-	if call.Named != "" || clientOf(ctx).names {
+	if call.Named != "" || clients[client.Info.Name].names {
 		call.Conversation = conversationOf(meta)
 	}
 	call.Forwarded = wire.IsForwarded(ctx)
@@ -452,13 +460,6 @@ func sandboxState(raw []byte) session.ClientDir {
 	return dir
 }
 
-// sessionOf returns the session of a call. If another server has it, the request is forwarded.
-func (s *Server) sessionOf(ctx context.Context, call session.Call) (*session.Session, error) {
-	ses, err := s.cfg.Sessions.Open(ctx, call)
-	passOn(ctx, err)
-	return ses, err
-}
-
 // passOn forwards the request if err names another server for its session.
 func passOn(ctx context.Context, err error) {
 	if at, ok := errors.AsType[*elsewhere.MovedError](err); ok {
@@ -468,31 +469,24 @@ func passOn(ctx context.Context, err error) {
 
 type recorderKey struct{}
 
-// recording returns ctx with a recorder if a request asks for its records or for a run id, and a
-// function that returns the records; they are nil if the request asks for neither. A request that asks only
-// for a run id, and does not get it, gets no more than both ids.
-func (s *Server) recording(
-	ctx context.Context, meta map[string]any,
-) (context.Context, func() *cfharness.CallRecords) {
+// recording returns ctx with a recorder if a request asks for its records or for a run id, else nil. A
+// request that asks only for a run id, and does not get it, gets no more than both ids.
+func recording(ctx context.Context, meta map[string]any) (context.Context, *session.Recorder) {
 	asked, _ := meta[metaRecords].(bool)
 	if !asked && firstText(meta[metaRunID]) == "" {
-		return ctx, func() *cfharness.CallRecords { return nil }
+		return ctx, nil
 	}
 	recorder := &session.Recorder{Brief: !asked}
-	return context.WithValue(ctx, recorderKey{}, recorder), func() *cfharness.CallRecords {
-		_, remote := principalOf(ctx)
-		records, err := recorder.Records(remote)
-		if err != nil {
-			s.cfg.Logger.ErrorContext(ctx, "records of a call not sent", tint.Err(err))
-			return nil
-		}
-		return records
-	}
+	return context.WithValue(ctx, recorderKey{}, recorder), recorder
 }
 
-func fieldsOf(meta *mcp.Meta) map[string]any {
-	if meta == nil {
+// records returns the records of a call; nil if they cannot be sent.
+func (s *Server) records(ctx context.Context, recorder *session.Recorder) *cfharness.CallRecords {
+	_, remote := principalOf(ctx)
+	records, err := recorder.Records(remote)
+	if err != nil {
+		s.cfg.Logger.ErrorContext(ctx, "records of a call not sent", tint.Err(err))
 		return nil
 	}
-	return meta.AdditionalFields
+	return records
 }

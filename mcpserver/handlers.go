@@ -49,18 +49,24 @@ func unknownTool(name string) error {
 
 // tool wraps a handler with the parts common to all tools: the conversion of errors, the records of the call
 // if the client asks for them, and the removal of declared secrets. Secrets are removed from every error and
-// from every result without a file.
+// from every result without a file. The requests of handlers have a _meta.
 func (s *Server) tool(
 	handle func(context.Context, mcp.CallToolRequest) (answer, error),
 ) tasks.Handler {
 	return func(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		ctx, recorded := s.recording(ctx, fieldsOf(request.Params.Meta))
-		traceTool(ctx, request.Params.Name)
+		if request.Params.Meta == nil {
+			request.Params.Meta = new(mcp.Meta)
+		}
+		name := request.Params.Name
+		ctx, recorder := recording(ctx, request.Params.Meta.AdditionalFields)
+		if s.trace != nil {
+			traceTool(ctx, name)
+		}
 		made, err := handle(ctx, request)
 		result := made.asks
 		switch {
 		case err != nil:
-			result, err = s.toolError(ctx, request.Params.Name, err)
+			result, err = s.toolError(ctx, name, err)
 			if err != nil {
 				return nil, err
 			}
@@ -77,11 +83,13 @@ func (s *Server) tool(
 		}
 		s.addNews(ctx, &request, result)
 		// Add records before secrets are removed, because they may repeat words of the call.
-		if records := recorded(); records != nil {
-			result.EnsureResultMeta().SetMetaField(metaRecords, records)
+		if recorder != nil {
+			if records := s.records(ctx, recorder); records != nil {
+				result.EnsureResultMeta().SetMetaField(metaRecords, records)
+			}
 		}
 		// The bytes of a file must match its digest.
-		showsFile := request.Params.Name == ToolLoad || request.Params.Name == ToolRead
+		showsFile := name == ToolLoad || name == ToolRead
 		if secrets := s.cfg.Sessions.Secrets(); (result.IsError || !showsFile) && secrets != nil {
 			return withoutSecrets(result, secrets)
 		}
@@ -99,7 +107,7 @@ func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer,
 			Activation: args.Activation,
 		}, invalid)
 	}
-	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), args.Activation)
+	ses, call, err := s.open(ctx, request.Params.Name, request.Params.Meta.AdditionalFields, args.Activation)
 	if err != nil {
 		return answer{}, err
 	}
@@ -148,7 +156,7 @@ func (s *Server) readFile(
 		invalid = invalidArguments(`argument "offset" must not be negative`,
 			"send the offset that the end of a cut text names")
 	}
-	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), args.Activation)
+	ses, call, err := s.open(ctx, request.Params.Name, request.Params.Meta.AdditionalFields, args.Activation)
 	if err != nil {
 		return answer{}, err
 	}
@@ -207,15 +215,9 @@ func withoutSecrets(result *mcp.CallToolResult, secrets *redact.Redactor) (*mcp.
 
 // textResult is a successful answer: text for the model, the reference's output object for adapters.
 func textResult(text string, output any) *mcp.CallToolResult {
-	return &mcp.CallToolResult{
-		Result:  mcp.Result{Meta: resultMeta(output)},
-		Content: []mcp.Content{mcp.NewTextContent(text)},
+	result := &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(text)}}
+	if output != nil {
+		result.Meta = &mcp.Meta{AdditionalFields: map[string]any{metaOutput: output}}
 	}
-}
-
-func resultMeta(output any) *mcp.Meta {
-	if output == nil {
-		return nil
-	}
-	return &mcp.Meta{AdditionalFields: map[string]any{"skillsd/result": output}}
+	return result
 }

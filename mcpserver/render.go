@@ -20,6 +20,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -508,7 +509,7 @@ func renderLoad(ctx context.Context, ses *session.Session, call session.Call, l 
 func whyNotRunnable(
 	ctx context.Context, ses *session.Session, call session.Call, sk *skills.Skill,
 ) func(script string) string {
-	run := session.RunRequest{Call: call, CanAsk: canAsk(ctx)}
+	run := session.RunRequest{Call: call, CanAsk: canAsk(wire.ClientOf(ctx))}
 	run.Call.Method = ToolRun
 	return func(script string) string {
 		run.Path = script

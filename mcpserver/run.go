@@ -30,39 +30,57 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	var args RunArgs
 	invalid := decodeArguments(request.Params.RawArguments, &args, "skill")
 	invalid = cmp.Or(invalid, s.checkRun(args))
-	answered, err := answerOf(ctx, request)
-	if err != nil {
-		return answer{}, err
+	var answered *session.Answer
+	if response, given := request.Params.InputResponses[askApproval]; given {
+		if response.DecodeFor(mcp.MethodElicitationCreate) != nil || response.Elicitation == nil {
+			return answer{}, &wire.Error{Code: mcp.INVALID_PARAMS,
+				Message: "inputResponses." + askApproval + " is not the result of an elicitation"}
+		}
+		answered = formAnswer(request.Params.RequestState, response.Elicitation, clientOf(ctx).cutsForms)
 	}
 	// A script must not outlive its client.
 	ctx, release := wire.KillAtEOF(ctx)
 	defer release()
-	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), args.Activation)
+	ses, call, err := s.open(ctx, request.Params.Name, request.Params.Meta.AdditionalFields, args.Activation)
 	if err != nil {
 		return answer{}, err
 	}
-	// No other server has the session, so the work of the call is done here. A server that forwarded the call
-	// would keep a task that never ends.
-	tasks.FromContext(ctx).Here()
 	call.YieldSlot = func() bool { return wire.YieldSlot(ctx) }
-	stop := func() {}
-	if meta := request.Params.Meta; meta != nil && meta.ProgressToken != nil {
-		stop = s.reportProgress(tasks.FromContext(ctx).Request(ctx), &call)
+
+	stop, reporting, task := func() {}, ctx, tasks.FromContext(ctx)
+	if task != nil {
+		// No other server has the session, so the work of the call is done here. A server that forwarded the
+		// call would keep a task that never ends.
+		task.Here()
+		reporting = task.Request()
 	}
-	call.Progress = tasks.FromContext(ctx).Progress(call.Progress)
-	result, err := s.runAsked(ctx, ses, runRequest(ctx, call, args, invalid, answered))
+	if request.Params.Meta.ProgressToken != nil {
+		stop = s.reportProgress(reporting, &call)
+	}
+	if task != nil {
+		call.Progress = task.Progress(call.Progress)
+	}
+
+	client := wire.ClientOf(ctx)
+	run := session.RunRequest{
+		Call: call, Skill: args.Skill, Path: args.Path, Args: args.Args, Cwd: args.Cwd,
+		Invalid: invalid, CanAsk: canAsk(client), Fields: clients[client.Info.Name].cutsForms,
+		Answer: answered, ShowOut: call.Records == nil,
+	}
+	if args.TimeoutMs != nil && invalid == nil {
+		run.Timeout = time.Duration(*args.TimeoutMs) * time.Millisecond
+	}
+	if args.Stdin != nil {
+		run.Stdin = []byte(*args.Stdin)
+	}
+	result, err := ses.RunScript(ctx, run)
+	if err != nil {
+		result, err = s.approved(ctx, ses, run, err)
+	}
 	// MCP allows no progress notification after the result.
 	stop()
-	if question, asks := errors.AsType[*session.Question](err); asks {
-		// The result is the question itself (SEP-2322), and the client calls again with the answer.
-		form := &mcp.CallToolResult{}
-		form.ResultType, form.RequestState = mcp.ResultTypeInputRequired, question.State
-		form.InputRequests = mcp.InputRequests{
-			askApproval: mcp.NewElicitationInputRequest(elicitation(ctx, question))}
-		return answer{asks: form}, nil
-	}
 	if err != nil {
-		return answer{}, s.withCwd(&call, args.Cwd, err)
+		return s.notRun(ctx, &call, args.Cwd, err)
 	}
 	return answer{text: s.ranText(&call, args, result), output: result.Output, blocks: outBlocks(result),
 		failed: result.Outcome != "exited" && !result.Opaque}, nil
@@ -83,30 +101,12 @@ func (s *Server) checkRun(args RunArgs) *session.Error {
 	return nil
 }
 
-// runRequest returns the run that the arguments of a call request; invalid is why they were rejected, or nil.
-func runRequest(
-	ctx context.Context, call session.Call, args RunArgs, invalid *session.Error, answered *session.Answer,
-) session.RunRequest {
-	run := session.RunRequest{
-		Call: call, Skill: args.Skill, Path: args.Path, Args: args.Args, Cwd: args.Cwd,
-		Invalid: invalid, CanAsk: canAsk(ctx), Fields: asksWithFields(ctx), Answer: answered,
-		ShowOut: call.Records == nil,
-	}
-	if args.TimeoutMs != nil && invalid == nil {
-		run.Timeout = time.Duration(*args.TimeoutMs) * time.Millisecond
-	}
-	if args.Stdin != nil {
-		run.Stdin = []byte(*args.Stdin)
-	}
-	return run
-}
-
-// runAsked runs a script, and asks the client for its user's approval while the call waits, if that is how
-// its revision asks. On 2026-07-28 it returns the question as its error.
-func (s *Server) runAsked(
-	ctx context.Context, ses *session.Session, run session.RunRequest,
-) (*session.RunResult, error) {
-	result, err := ses.RunScript(ctx, run)
+// approved asks the client for its user's approval of a run that was refused with err, while the call waits,
+// if that is how its revision asks, and runs the script then. On 2026-07-28 it returns the question as its
+// error.
+func (s *Server) approved(
+	ctx context.Context, ses *session.Session, run session.RunRequest, err error,
+) (result *session.RunResult, _ error) {
 	if s.awaited(ctx, run, err) {
 		result, err = ses.RunScript(ctx, run)
 	}
@@ -136,6 +136,37 @@ func (s *Server) awaited(ctx context.Context, run session.RunRequest, err error)
 	run.Call.Progress("waits until the user approves it: skillsd approve " + code + where)
 	s.cfg.Sessions.AwaitApproval(ctx, code)
 	return ctx.Err() == nil
+}
+
+// notRun returns the answer of a call whose script did not run.
+func (s *Server) notRun(ctx context.Context, call *session.Call, cwd string, err error) (answer, error) {
+	question, asks := errors.AsType[*session.Question](err)
+	if !asks {
+		return answer{}, s.withCwd(call, cwd, err)
+	}
+	// The result is the question itself (SEP-2322), and the client calls again with the answer.
+	form := &mcp.CallToolResult{}
+	form.ResultType, form.RequestState = mcp.ResultTypeInputRequired, question.State
+	form.InputRequests = mcp.InputRequests{
+		askApproval: mcp.NewElicitationInputRequest(elicitation(ctx, question))}
+	return answer{asks: form}, nil
+}
+
+// withCwd returns the error of a run, with the name that its working directory has for the script if the
+// client gave the path of a directory of its workspace.
+func (s *Server) withCwd(call *session.Call, cwd string, err error) error {
+	plain, isPlain := errors.AsType[*session.Error](err)
+	if !isPlain || !fault.IsCwd(err) || call.Remote || !filepath.IsAbs(cwd) {
+		return err
+	}
+	inside, isBelow := fsys.Below(s.mounted(call), cwd)
+	if !isBelow {
+		return err
+	}
+	named := *plain
+	named.Remedy = "call again with cwd " + path.Join(session.WorkspaceDir, filepath.ToSlash(inside)) +
+		", which is that directory for the script"
+	return &named
 }
 
 // ranText returns the text of a run for the model, with what the call got wrong after the first line.
@@ -186,23 +217,6 @@ func (s *Server) mounted(call *session.Call) string {
 		return call.Workspace.Path
 	}
 	return cmp.Or(s.cfg.Workspace, call.Workspace.Path, s.cfg.WorkDir)
-}
-
-// withCwd returns the error of a run, with the name that its working directory has for the script if the
-// client gave the path of a directory of its workspace.
-func (s *Server) withCwd(call *session.Call, cwd string, err error) error {
-	plain, isPlain := errors.AsType[*session.Error](err)
-	if !isPlain || !fault.IsCwd(err) || call.Remote || !filepath.IsAbs(cwd) {
-		return err
-	}
-	inside, isBelow := fsys.Below(s.mounted(call), cwd)
-	if !isBelow {
-		return err
-	}
-	named := *plain
-	named.Remedy = "call again with cwd " + path.Join(session.WorkspaceDir, filepath.ToSlash(inside)) +
-		", which is that directory for the script"
-	return &named
 }
 
 // UnseenFile is an argument of a run that names an existing file, which has another name for the script.
@@ -260,7 +274,7 @@ func existsIn(dir, name string) bool {
 // refuseRun is run_skill_script of a server that does not offer it. A model may have read of the tool in a
 // skill, and the refusal is recorded.
 func (s *Server) refuseRun(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
-	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), "")
+	ses, call, err := s.open(ctx, request.Params.Name, request.Params.Meta.AdditionalFields, "")
 	if err != nil {
 		return answer{}, err
 	}
@@ -323,14 +337,10 @@ const (
 	decisionNo      = "Do not run it"
 )
 
-// asksWithFields reports whether a client truncates the lines of a message, so that long texts of a question
-// need fields of their own.
-func asksWithFields(ctx context.Context) bool { return wire.ClientOf(ctx).Info.Name == "claude-code" }
-
-// canAsk reports whether the client declares that it can show a form to its user. Any other client is never
+// canAsk reports whether a client declares that it can show a form to its user. Any other client is never
 // asked, and its call is refused.
-func canAsk(ctx context.Context) bool {
-	asks := wire.ClientOf(ctx).Capabilities.Elicitation
+func canAsk(client wire.Client) bool {
+	asks := client.Capabilities.Elicitation
 	return asks != nil && (asks.Form != nil || asks.URL == nil)
 }
 
@@ -344,7 +354,7 @@ func elicitation(ctx context.Context, q *session.Question) mcp.ElicitationParams
 		values = append(values, decisionSession)
 	}
 	schema := map[string]any{"type": "object", "required": []string{fieldDecision}}
-	if asksWithFields(ctx) {
+	if clientOf(ctx).cutsForms {
 		values, decision["default"] = append(values[1:], decisionNo), decisionOnce
 		delete(schema, "required")
 	}
@@ -356,22 +366,6 @@ func elicitation(ctx context.Context, q *session.Question) mcp.ElicitationParams
 	}
 	schema["properties"] = properties
 	return mcp.ElicitationParams{Mode: mcp.ElicitationModeForm, Message: q.Message, RequestedSchema: schema}
-}
-
-// answerOf reads the answer to a question from a repeated call; it returns nil if the call has none, so that
-// the user is asked.
-//
-// Errors: *wire.Error for an answer that is not the result of an elicitation.
-func answerOf(ctx context.Context, request mcp.CallToolRequest) (*session.Answer, error) {
-	if _, given := request.Params.InputResponses[askApproval]; !given {
-		return nil, nil
-	}
-	response := request.Params.InputResponses[askApproval]
-	if response.DecodeFor(mcp.MethodElicitationCreate) != nil || response.Elicitation == nil {
-		return nil, &wire.Error{Code: mcp.INVALID_PARAMS,
-			Message: "inputResponses." + askApproval + " is not the result of an elicitation"}
-	}
-	return formAnswer(request.Params.RequestState, response.Elicitation, asksWithFields(ctx)), nil
 }
 
 // formAnswer reads a returned form. A form with a default decision was accepted unchanged if it has that
@@ -413,7 +407,7 @@ func (s *Server) elicit(ctx context.Context, q *session.Question) *session.Answe
 		answer.Failed = errors.Is(err, wire.ErrFailed) || errors.Is(err, wire.ErrNotAsked)
 		return answer
 	}
-	return formAnswer(q.State, &result, asksWithFields(ctx))
+	return formAnswer(q.State, &result, clientOf(ctx).cutsForms)
 }
 
 func canceled(state string) *session.Answer {

@@ -127,7 +127,6 @@ func New(cfg Config) *Server {
 	if cfg.Last != nil {
 		s.last = sync.OnceValue(cfg.Last)
 	}
-	s.news.current = s.listable
 	s.trace = newTracer(cfg)
 	s.tasks = s.newTasks()
 	s.tools = map[string]tasks.Handler{

@@ -30,8 +30,8 @@ type known struct {
 	version      string
 }
 
-// call is one request, from the parse of its message until its answer. Notifications sent through it belong to
-// it, and so does the client's description on 2026-07-28.
+// call is one request, from the parse of its message until its answer. Notifications sent through it belong
+// to it, and so does the client's description on 2026-07-28.
 type call struct {
 	*session
 	msg       *message

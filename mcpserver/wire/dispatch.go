@@ -96,7 +96,7 @@ func (d *Dispatcher) respond(ctx context.Context, c *call, header http.Header) (
 
 	said := m.protocol()
 	method := d.lookup(m.method, said.modern)
-	if isModern(header, m) {
+	if said.modern || header != nil && isModern(header, m) {
 		if failure := said.check(m, header, method != nil); failure != nil {
 			return nil, failure
 		}
