@@ -226,11 +226,11 @@ func (t *callTable) abort() {
 type admission struct {
 	principal string
 	size      int           // of the message in bytes
-	messages  *admit.Quota  // for the messages of decoded requests; nil without a limit
-	memory    *admit.Ledger // of files, pictures and the answer; nil without a limit
-	listen    *admit.Claim  // of a subscription
-	spread    *admit.Claim  // of a message being sent to other servers
-	calls     *callTable    // the table with call; nil without one
+	messages  *admit.Quota // for the messages of decoded requests; nil without a limit
+	memory    admit.Ledger // of files, pictures and the answer
+	listen    *admit.Claim // of a subscription
+	spread    *admit.Claim // of a message being sent to other servers
+	calls     *callTable   // the table with call; nil without one
 	call      *call
 
 	mu       sync.Mutex

@@ -60,7 +60,7 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	}
 	ex := &exchange{h: h, w: w, r: r, principal: principal, admission: &admission{
 		principal: principal, messages: h.waiting,
-		memory: admit.NewLedger(h.memory, principal, holdingPatience)}}
+		memory: admit.Ledger{Memory: h.memory, Principal: principal, Patience: holdingPatience}}}
 	defer ex.end()
 	if !ex.read() || !ex.enter() {
 		return

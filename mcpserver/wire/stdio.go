@@ -316,7 +316,7 @@ func (c *conn) serve(call *call) {
 		if a.decoding == nil {
 			return
 		}
-		a.memory = admit.NewLedger(c.memory, "", holdingPatience)
+		a.memory.Memory, a.memory.Patience = c.memory, holdingPatience
 	}
 
 	result, failure := c.dispatcher.respond(call.ctx, call, nil)

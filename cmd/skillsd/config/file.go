@@ -137,7 +137,9 @@ func (p *Process) ConfigPath() (string, error) {
 // ConfigChanged returns a function that reports whether the configuration file was replaced or written since
 // the previous call.
 func (p *Process) ConfigChanged() func() bool {
-	file := changed(p.ConfigPath)
+	// Without a path there is no file that could change.
+	path, _ := p.ConfigPath()
+	file := changed(path)
 	return func() bool { return file() != Unchanged }
 }
 
@@ -161,7 +163,9 @@ func (p *Process) RulesChanged() func() Change {
 }
 
 func (p *Process) lookAtRules() func() Change {
-	file, lock := changed(p.ConfigPath), changed(p.LockPath)
+	path, _ := p.ConfigPath()
+	lockPath, _ := p.LockPath()
+	file, lock := changed(path), changed(lockPath)
 	return func() Change { return max(file(), lock()) }
 }
 
@@ -172,11 +176,10 @@ type state struct {
 	content string // to ignore a file that was touched but not changed
 }
 
-// look returns the state of the file at a path. It reuses the content of an earlier state with the same
-// times.
-func look(where func() (string, error), earlier state) state {
-	path, err := where()
-	if err != nil || path == "" {
+// look returns the state of the file at a path, which may be empty. It reuses the content of an earlier state
+// with the same times.
+func look(path string, earlier state) state {
+	if path == "" {
 		return state{}
 	}
 	info, err := os.Stat(path)
@@ -199,11 +202,11 @@ func look(where func() (string, error), earlier state) state {
 }
 
 // changed returns a function that reports how the file at a path changed since the previous call.
-func changed(where func() (string, error)) func() Change {
-	last := look(where, state{})
+func changed(path string) func() Change {
+	last := look(path, state{})
 	return func() Change {
 		before := last
-		last = look(where, before)
+		last = look(path, before)
 		switch {
 		case last.content == before.content:
 			return Unchanged
