@@ -179,7 +179,6 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	if call.Named != "" || clients[client.Info.Name].names {
 		call.Conversation = conversationOf(meta)
 	}
-	call.Forwarded = wire.IsForwarded(ctx)
 	call.Records, _ = ctx.Value(recorderKey{}).(*session.Recorder)
 	for _, key := range []string{metaSession, metaParent} {
 		// With its name dropped, a child would act in the session of the process, with all of its rights.
@@ -194,6 +193,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		return call, err
 	}
 	if remote {
+		call.Forwarded = wire.IsForwarded(ctx)
 		// Over HTTP many conversations share a principal, so only a load opens a session.
 		call.Opens = method == ToolLoad || method == methodGetPrompt
 		switch {

@@ -82,8 +82,8 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	if err != nil {
 		return s.notRun(ctx, &call, args.Cwd, err)
 	}
-	return answer{text: s.ranText(&call, args, result), output: result.Output, blocks: outBlocks(result),
-		failed: result.Outcome != "exited" && !result.Opaque}, nil
+	return answer{text: renderRun(result, s.mistakes(&call, args, result)), output: result.Output,
+		blocks: outBlocks(result), failed: result.Outcome != "exited" && !result.Opaque}, nil
 }
 
 // checkRun returns the first error in the numbers and sizes of a run, or nil.
@@ -169,41 +169,31 @@ func (s *Server) withCwd(call *session.Call, cwd string, err error) error {
 	return &named
 }
 
-// ranText returns the text of a run for the model, with what the call got wrong after the first line.
-func (s *Server) ranText(call *session.Call, args RunArgs, result *session.RunResult) string {
-	text := renderRun(result)
-	line := s.unseen(call, args, result)
-	if x := result.Output.Skillsd; x != nil && result.Outcome == "timeout" && !result.Opaque &&
-		args.TimeoutMs != nil && *args.TimeoutMs > x.Limits.TimeoutMS {
-		line += fmt.Sprintf("The entry of this script allows timeoutMs of %d at most.\n", x.Limits.TimeoutMS)
-	}
-	if line == "" {
-		return text
-	}
-	first, rest, _ := strings.Cut(text, "\n")
-	return first + "\n" + line + rest
-}
-
-// unseen returns lines about arguments that name a file in the client's directory that the script did not
-// see: most programs continue without it, or report only that it is missing. The answer reveals which files
-// exist, so it is given only to the client that started this process, and only about files in that directory.
-func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) string {
-	dir := cmp.Or(call.Workspace.Path, s.cfg.WorkDir)
-	if call.Remote || dir == "" || r.Sealed || r.Output.ExecutionTarget != "sandbox" ||
-		r.Output.Skillsd == nil {
-		return ""
-	}
-	mounted := ""
-	if r.SeesWorkspace() {
-		mounted = s.mounted(call)
-	}
+// mistakes returns lines about what a call got wrong: arguments that name a file in the client's directory
+// that the script did not see, since most programs continue without it, or report only that it is missing;
+// and a timeout that its entry does not allow.
+func (s *Server) mistakes(call *session.Call, args RunArgs, r *session.RunResult) string {
 	var lines strings.Builder
-	for _, file := range Unseen(args.Args, args.Cwd, dir, mounted) {
-		advice := "the script sees none of the user's files; pass its text on stdin"
-		if file.Inside != "" {
-			advice = "there it is `" + oneLine(file.Inside) + "`"
+	x := r.Output.Skillsd
+	// The answer reveals which files exist, so it is given only to the client that started this process, and
+	// only about files in its directory.
+	dir := cmp.Or(call.Workspace.Path, s.cfg.WorkDir)
+	if !call.Remote && dir != "" && !r.Sealed && r.Output.ExecutionTarget == "sandbox" && x != nil {
+		mounted := ""
+		if r.SeesWorkspace() {
+			mounted = s.mounted(call)
 		}
-		fmt.Fprintf(&lines, "`%s` does not exist in the sandbox: %s\n", oneLine(file.Arg), advice)
+		for _, file := range Unseen(args.Args, args.Cwd, dir, mounted) {
+			advice := "the script sees none of the user's files; pass its text on stdin"
+			if file.Inside != "" {
+				advice = "there it is `" + oneLine(file.Inside) + "`"
+			}
+			fmt.Fprintf(&lines, "`%s` does not exist in the sandbox: %s\n", oneLine(file.Arg), advice)
+		}
+	}
+	if x != nil && r.Outcome == "timeout" && !r.Opaque && args.TimeoutMs != nil &&
+		*args.TimeoutMs > x.Limits.TimeoutMS {
+		fmt.Fprintf(&lines, "The entry of this script allows timeoutMs of %d at most.\n", x.Limits.TimeoutMS)
 	}
 	return lines.String()
 }
