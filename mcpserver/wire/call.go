@@ -225,7 +225,7 @@ func (t *callTable) abort() {
 // Safe for concurrent use: the work of a task may outlive its request.
 type admission struct {
 	principal string
-	size      int           // of the message in bytes
+	size      int          // of the message in bytes
 	messages  *admit.Quota // for the messages of decoded requests; nil without a limit
 	memory    admit.Ledger // of files, pictures and the answer
 	listen    *admit.Claim // of a subscription
