@@ -164,9 +164,8 @@ func (p *Process) RulesChanged() func() Change {
 
 func (p *Process) lookAtRules() func() Change {
 	path, _ := p.ConfigPath()
-	lockPath, _ := p.LockPath()
-	file, lock := changed(path), changed(lockPath)
-	return func() Change { return max(file(), lock()) }
+	lock, _ := p.LockPath()
+	return changed(path, lock)
 }
 
 // state describes a file at one time; the zero value is a missing file.
@@ -201,20 +200,28 @@ func look(path string, earlier state) state {
 	return now
 }
 
-// changed returns a function that reports how the file at a path changed since the previous call.
-func changed(path string) func() Change {
-	last := look(path, state{})
+// changed returns a function that reports how the files at paths changed since the previous call.
+func changed(paths ...string) func() Change {
+	last := make([]state, len(paths))
+	for i, path := range paths {
+		last[i] = look(path, state{})
+	}
 	return func() Change {
-		before := last
-		last = look(path, before)
-		switch {
-		case last.content == before.content:
-			return Unchanged
-		case before.info != nil && last.info != nil && !os.SameFile(before.info, last.info) &&
-			fsys.ChangeTime(last.info) > last.info.ModTime().UnixNano(): // the rename set the change time
-			return Replaced
+		change := Unchanged
+		for i, path := range paths {
+			before := last[i]
+			now := look(path, before)
+			last[i] = now
+			switch {
+			case now.content == before.content:
+			case before.info != nil && now.info != nil && !os.SameFile(before.info, now.info) &&
+				fsys.ChangeTime(now.info) > now.info.ModTime().UnixNano(): // the rename set the change time
+				change = max(change, Replaced)
+			default:
+				change = Written
+			}
 		}
-		return Written
+		return change
 	}
 }
 
