@@ -224,7 +224,7 @@ func (ex *exchange) request() {
 		ex.owner = ex.protocol
 	}
 	ex.begin()
-	if ex.register() && ex.awaitSlot() {
+	if ex.admit() {
 		ex.run()
 	}
 }
@@ -271,40 +271,38 @@ func (ex *exchange) begin() {
 	ex.call = c
 }
 
-// register adds the call to the calls of its session, so that the client can cancel it from here on. It
-// returns false if it has sent an answer.
-func (ex *exchange) register() bool {
-	if ex.call.listen {
-		ex.admission.listen = ex.h.listens.Take(ex.principal, 1)
+// admit adds the call to the calls of its session, so that the client can cancel it from here on, and waits
+// for a slot. It returns false if it has sent an answer.
+func (ex *exchange) admit() bool {
+	h, a, call := ex.h, ex.admission, ex.call
+	if call.listen {
+		a.listen = h.listens.Take(ex.principal, 1)
 	}
-	if ex.owner.calls == nil {
-		return true
+	if ex.owner.calls != nil {
+		ok, failure := ex.owner.calls.add(call)
+		switch {
+		case failure != nil:
+			h.writeRefusal(ex.w, http.StatusOK, ex.msg.id, failure)
+			return false
+		case !ok:
+			retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "the session has ended")
+			return false
+		}
 	}
-	ok, failure := ex.owner.calls.add(ex.call)
-	switch {
-	case failure != nil:
-		ex.h.writeRefusal(ex.w, http.StatusOK, ex.msg.id, failure)
-	case !ok:
-		retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "the session has ended")
-	}
-	return ok
-}
 
-// awaitSlot waits for a slot for the call. It returns false if it has sent an answer. A ping needs none; a
-// subscription has one of a stream, or is refused at once.
-func (ex *exchange) awaitSlot() bool {
-	slots, patience := ex.h.calls, ex.h.opts.Patience
+	// A ping needs no slot; a subscription has one of a stream, or is refused at once.
+	slots, patience := h.calls, h.opts.Patience
 	switch {
-	case ex.call.ping:
+	case call.ping:
 		return true
-	case ex.call.listen:
-		slots, patience = ex.h.streams, 0
+	case call.listen:
+		slots, patience = h.streams, 0
 	}
-	ex.admission.slot = slots.Wait(ex.call.ctx, ex.principal, 1, patience, nil)
+	a.slot = slots.Wait(call.ctx, ex.principal, 1, patience, nil)
 	switch {
-	case ex.admission.slot != nil:
+	case a.slot != nil:
 		return true
-	case ex.call.ctx.Err() != nil:
+	case call.ctx.Err() != nil:
 		ex.empty()
 	default:
 		retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "too many requests in flight")
