@@ -116,7 +116,7 @@ func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string,
 	switch {
 	case cmd.Name() != "serve", cmd.Parent() != cmd.Root(), given("http"), given("unix"):
 		return // stdin is not a client
-	// A server that has begun answers for itself, and a person has seen the error.
+	// Once begun, a server answers for itself, and a person has seen the error.
 	case a.started, report.IsTerminal(a.in):
 		return
 	}

@@ -165,15 +165,6 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 	o, facts := p.options, p.facts
 	facts.WorkspacePath, facts.KeepsShown = p.WorkspacePath, p.Records.KeepsShown()
 	facts.Enforces, facts.Path = p.Detection.enforces, p.Records.Path
-	all := cmp.Or(o.Limits.Concurrent, admit.Default())
-	// The only principal of a server may use all of it.
-	alone := !o.HTTP.Authenticates() && o.Cluster.Pool == ""
-	concurrent := func(principal string) int {
-		if alone {
-			return all
-		}
-		return cmp.Or(o.Process.Cfg.Keys.Principals[principal].Concurrent, (all+1)/2)
-	}
 	installed := &origins{state: p.own[0].path, registry: p.Registry}
 	facts.Origin = installed.of
 	p.facts = facts
@@ -192,7 +183,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		Environments: &packages.Environments{Store: p.environments, Lock: p.lock, Python: p.Detection.python},
 		Tampered:     installed.tampered,
 		Facts:        facts, Workspace: p.Workspace, ClientWorkspace: p.fromClient,
-		Limits: o.Limits.Limits, Concurrent: o.Limits.Concurrent, ConcurrentOf: concurrent,
+		Limits: o.Limits.Limits, Concurrent: o.Limits.Concurrent, ConcurrentOf: o.concurrentOf(),
 		Env:       o.Process.Env,
 		Secret:    o.Process.Secret,
 		MaxRemote: filestore.MaxOpen(), RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog,
@@ -209,6 +200,19 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		return nil, err
 	}
 	return sessions, nil
+}
+
+// concurrentOf returns the function that returns how many scripts of a principal run at a time.
+func (o *Options) concurrentOf() func(principal string) int {
+	all := cmp.Or(o.Limits.Concurrent, admit.Default())
+	// The only principal of a server may use all of it. The token that a server makes later has one owner.
+	alone := !o.HTTP.Authenticates() && o.Cluster.Pool == ""
+	return func(principal string) int {
+		if alone {
+			return all
+		}
+		return cmp.Or(o.Process.Cfg.Keys.Principals[principal].Concurrent, (all+1)/2)
+	}
 }
 
 // codes returns the calls that wait for the user's decision.
