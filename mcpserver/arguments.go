@@ -76,10 +76,9 @@ func decodeArguments(raw json.RawMessage, dst any, required ...string) *session.
 		return invalidArguments("arguments: "+err.Error(),
 			"send each argument once, spelt as in the input schema")
 	}
-	var given map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &given); err != nil {
-		what := "are not a JSON object"
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+	if members == nil {
+		what, object := "are not a JSON object", struct{}{}
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(raw, &object)); ok {
 			what = "must be a JSON object, not " + article(wrong.Value)
 		}
 		return invalidArguments("arguments "+what, "send an object with the fields of the input schema")
@@ -90,23 +89,22 @@ func decodeArguments(raw json.RawMessage, dst any, required ...string) *session.
 	for i, field := range fields {
 		names[i], _, _ = strings.Cut(field.Tag.Get("json"), ",")
 	}
-	unknown := slices.DeleteFunc(members, func(m wire.Member) bool { return slices.Contains(names, m.Key) })
+	values := make([]json.RawMessage, len(fields))
+	var unknown []wire.Member
+	for _, m := range members {
+		i := slices.Index(names, m.Key)
+		if i < 0 {
+			unknown = append(unknown, m)
+			continue
+		}
+		values[i] = m.Value
+	}
 	for i, field := range fields {
-		value := given[names[i]]
+		value := values[i]
 		if value == nil && len(unknown) > 0 {
-			others := strings.Split(field.Tag.Get("means"), ",")
-			meant := slices.DeleteFunc(slices.Clone(unknown),
-				func(m wire.Member) bool { return !slices.Contains(others, m.Key) })
-			if len(meant) > 1 {
-				mistake = cmp.Or(mistake, invalidArguments(
-					fmt.Sprintf("argument %q is missing, and both %q and %q could mean it", names[i],
-						policy.Clip(meant[0].Key), policy.Clip(meant[1].Key)),
-					fmt.Sprintf("send it as %q", names[i])))
-				continue
-			}
-			if len(meant) == 1 {
-				value = meant[0].Value
-			}
+			var ambiguous *session.Error
+			value, ambiguous = otherName(names[i], field, unknown)
+			mistake = cmp.Or(mistake, ambiguous)
 		}
 		if value != nil {
 			mistake = cmp.Or(mistake, decodeArgument(names[i], value, target.Field(i)))
@@ -123,6 +121,23 @@ func decodeArguments(raw json.RawMessage, dst any, required ...string) *session.
 		}
 	}
 	return mistake
+}
+
+// otherName returns the value of a missing argument that was sent under another name of its field, or nil.
+func otherName(
+	name string, field reflect.StructField, unknown []wire.Member,
+) (json.RawMessage, *session.Error) {
+	others := strings.Split(field.Tag.Get("means"), ",")
+	meant := slices.DeleteFunc(slices.Clone(unknown),
+		func(m wire.Member) bool { return !slices.Contains(others, m.Key) })
+	switch len(meant) {
+	case 0:
+		return nil, nil
+	case 1:
+		return meant[0].Value, nil
+	}
+	return nil, invalidArguments(fmt.Sprintf("argument %q is missing, and both %q and %q could mean it", name,
+		policy.Clip(meant[0].Key), policy.Clip(meant[1].Key)), fmt.Sprintf("send it as %q", name))
 }
 
 // decodeArgument decodes one argument into its field. A list, a number or a boolean may be sent as its JSON

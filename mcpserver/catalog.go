@@ -29,12 +29,15 @@ type client struct {
 	keeps bool
 	// names: its calls name their conversation.
 	names bool
+	// cutsForms: it truncates the lines of the message of a form, so that long texts of a question need
+	// fields of their own.
+	cutsForms bool
 }
 
 // clients are the known clients by the names in their requests. They decide nothing about what may be seen or
 // run.
 var clients = map[string]client{
-	clientClaude:            {cuts: true, keeps: true, shows: true},
+	clientClaude:            {cuts: true, keeps: true, shows: true, cutsForms: true},
 	"codex-mcp-client":      {names: true},
 	"gemini-cli-mcp-client": {shows: true},
 	"opencode":              {shows: true},

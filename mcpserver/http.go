@@ -21,8 +21,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
-	"github.com/skillsd/skillsd/mcpserver/session"
-	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -135,31 +133,6 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 	return handler.Serve(ctx, listener)
 }
 
-// isReady reports whether the first scan is published.
-func (s *Server) isReady() bool {
-	select {
-	case <-s.ready:
-		return true
-	default:
-		return false
-	}
-}
-
-type principalKey struct{}
-
-func withPrincipal(ctx context.Context, p policy.Principal) context.Context {
-	return context.WithValue(ctx, principalKey{}, p)
-}
-
-// principalOf returns the principal of a request, and whether it came over HTTP.
-func principalOf(ctx context.Context) (p policy.Principal, remote bool) {
-	p, remote = ctx.Value(principalKey{}).(policy.Principal)
-	if remote {
-		return p, true
-	}
-	return localPrincipal, false
-}
-
 // Cluster is the set of other servers with the same sessions. A request for a session on one of them is
 // forwarded to it, with its principal.
 type Cluster struct {
@@ -176,20 +149,6 @@ type Cluster struct {
 
 // headerPrincipal is the header with the principal of a forwarded request.
 const headerPrincipal = "Skillsd-Principal"
-
-// sessionOf returns the session of a call. If another server has it, the request is forwarded.
-func (s *Server) sessionOf(ctx context.Context, call session.Call) (*session.Session, error) {
-	ses, err := s.cfg.Sessions.Open(ctx, call)
-	passOn(ctx, err)
-	return ses, err
-}
-
-// passOn forwards the request if err names another server for its session.
-func passOn(ctx context.Context, err error) {
-	if at, ok := errors.AsType[*elsewhere.MovedError](err); ok {
-		wire.Forward(ctx, at.Address)
-	}
-}
 
 // forward forwards a request; see wire.HTTPOptions.Forward. Truncated answers are logged to cut.
 func (c *Cluster) forward(

@@ -105,10 +105,13 @@ func (s *Server) edge(methods map[string]method) wire.Methods {
 				result, err := handle(ctx, r)
 				return result, s.methodError(ctx, r, err)
 			}
-			ctx, recorded := s.recording(ctx, r.Meta)
+			ctx, recorder := recording(ctx, r.Meta)
 			result, err := handle(ctx, r)
 			err = s.methodError(ctx, r, err)
-			if records := recorded(); records != nil {
+			if recorder == nil {
+				return result, err
+			}
+			if records := s.records(ctx, recorder); records != nil {
 				return s.withRecords(ctx, result, err, records)
 			}
 			return result, err

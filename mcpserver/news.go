@@ -27,8 +27,6 @@ const (
 // news tracks what changed since clients listed the tools: many clients never list them again. It is safe for
 // concurrent use.
 type news struct {
-	current func() *skills.Snapshot // the snapshot that a list would be made from now
-
 	mu    sync.Mutex
 	of    *skills.Snapshot // changes are known up to this snapshot; nil before the first list
 	log   []change
@@ -42,9 +40,8 @@ type change struct {
 	was, is *skills.Skill // nil if the skill did not, or does not, exist; hidden skills are excluded
 }
 
-// catchUp adds the changes since its last call. n.mu is held.
-func (n *news) catchUp() (next int) {
-	now := n.current()
+// catchUp adds the changes up to a snapshot since its last call. n.mu is held.
+func (n *news) catchUp(now *skills.Snapshot) (next int) {
 	if n.of != nil && n.of != now {
 		n.log = append(n.log, changes(n.of, now)...)
 	}
@@ -79,12 +76,12 @@ func changes(was, is *skills.Snapshot) (all []change) {
 	return all
 }
 
-// listed records that a listener gets the current list. A listener that keeps its first list gets all changes
-// since that one.
-func (n *news) listed(listener string, keeps bool) {
+// listed records that a listener gets the list of a snapshot. A listener that keeps its first list gets all
+// changes since that one.
+func (n *news) listed(listener string, keeps bool, now *skills.Snapshot) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	next := n.catchUp()
+	next := n.catchUp(now)
 	if _, known := n.heard[listener]; !known || !keeps {
 		n.note(listener, next)
 	}
@@ -105,13 +102,17 @@ func (n *news) note(listener string, next int) {
 	n.heard[listener] = next
 }
 
-// since returns what changed since a listener was last notified, each skill once, and marks it as sent. cut
-// reports whether earlier changes are lost.
-func (n *news) since(listener string) (all []change, cut bool) {
+// since returns what changed up to a snapshot since a listener was last notified, each skill once, and marks
+// it as sent. cut reports whether earlier changes are lost.
+func (n *news) since(listener string, now *skills.Snapshot) (all []change, cut bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	next := n.catchUp()
 	from, known := n.heard[listener]
+	// This is nearly always so.
+	if known && n.of == now && from == n.first+len(n.log) {
+		return nil, false
+	}
+	next := n.catchUp(now)
 	n.note(listener, next)
 	if !known || from == next {
 		return nil, false
@@ -137,14 +138,16 @@ func (n *news) since(listener string) (all []change, cut bool) {
 func listener(ctx context.Context, sc scope, meta map[string]any) string {
 	client := wire.ClientOf(ctx)
 	_, remote := principalOf(ctx)
-	name := firstText(meta[metaSession], meta["threadId"], meta["sessionId"])
+	name := ""
 	switch {
 	case !remote:
-		name = ""
 	case !client.Modern:
 		name = client.SessionID
-	case name == "":
-		return ""
+	default:
+		name = conversationOf(meta)
+		if name == "" {
+			return ""
+		}
 	}
 	return strings.Join([]string{sc.principal.Name, sc.profile, policy.Clip(name)}, "\x00")
 }
@@ -152,26 +155,29 @@ func listener(ctx context.Context, sc scope, meta map[string]any) string {
 // noteListed records that the client of a request gets the list of tools.
 func (s *Server) noteListed(ctx context.Context, r *request) {
 	if to := listener(ctx, r.scope, r.Meta); to != "" {
-		s.news.listed(to, clientOf(ctx).keeps)
+		s.news.listed(to, clientOf(ctx).keeps, s.listable())
 	}
 }
 
 // addNews adds one line to a result about the skills that changed since the client listed the tools. Programs
 // do not get it.
 func (s *Server) addNews(ctx context.Context, request *mcp.CallToolRequest, result *mcp.CallToolResult) {
-	meta := fieldsOf(request.Params.Meta)
+	meta := request.Params.Meta.AdditionalFields
 	profile, err := s.profileOf(meta)
 	if wanted, _ := meta[metaRecords].(bool); err != nil || wanted || result.ResultType != "" ||
 		s.cfg.NoCatalog || !s.isReady() {
 		return
 	}
-	sc := s.scopeOf(ctx)
-	sc.profile = profile
+	principal, _ := principalOf(ctx)
+	sc := scope{principal, profile}
 	to := listener(ctx, sc, meta)
 	if to == "" {
 		return
 	}
-	all, cut := s.news.since(to)
+	all, cut := s.news.since(to, s.cfg.Registry.Snapshot())
+	if len(all) == 0 {
+		return
+	}
 	line := s.cfg.Sessions.Secrets().Text(s.newsLine(sc, all, cut))
 	switch {
 	case line == "":
@@ -186,9 +192,6 @@ func (s *Server) addNews(ctx context.Context, request *mcp.CallToolRequest, resu
 // newsLine returns the changes that a scope may see, in one line; empty without any. Names and descriptions
 // are texts of skill authors.
 func (s *Server) newsLine(sc scope, all []change, cut bool) string {
-	if len(all) == 0 {
-		return ""
-	}
 	paths, everything := s.cfg.Sessions.Policy().Visible(sc.principal, []string{sc.profile})
 	visible := map[string]bool{}
 	for _, path := range paths {

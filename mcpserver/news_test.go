@@ -16,9 +16,9 @@ import (
 // Each listener hears of what changed since its list, once, and of each skill what became of it.
 func TestNews(t *testing.T) {
 	now := snapshotOf()
-	n := &news{current: func() *skills.Snapshot { return now }}
+	n := new(news)
 	heard := func(listener string) (all []string) {
-		changes, cut := n.since(listener)
+		changes, cut := n.since(listener, now)
 		if cut {
 			all = append(all, "cut")
 		}
@@ -34,17 +34,17 @@ func TestNews(t *testing.T) {
 		}
 	}
 	now = snapshotOf("a", "1", "b", "1")
-	n.listed("lists once", true)
-	n.listed("lists again", false)
+	n.listed("lists once", true, now)
+	n.listed("lists again", false, now)
 	now = snapshotOf("a", "2", "c", "1")
 	check("never listed")
 	check("lists once", "a true true", "c false true", "b true false")
 	check("lists once")
-	n.listed("lists again", false)
+	n.listed("lists again", false, now)
 	check("lists again")
 	now = snapshotOf("a", "2", "c", "1", "d", "1")
-	n.listed("lists once", true) // it keeps what it has
-	n.listed("lists again", false)
+	n.listed("lists once", true, now) // it keeps what it has
+	n.listed("lists again", false, now)
 	check("lists again")
 	check("lists once", "d false true")
 	now = snapshotOf("a", "2", "c", "1")
@@ -53,13 +53,13 @@ func TestNews(t *testing.T) {
 	check("lists once") // it went and came back
 	for i := range maxChanges {
 		now = snapshotOf("e", fmt.Sprint(i))
-		n.listed("another", false)
+		n.listed("another", false, now)
 	}
 	if got := heard("lists again"); !slices.Contains(got, "cut") {
 		t.Errorf("after very many changes it hears of %q", got)
 	}
 	for i := range 2 * maxListeners {
-		n.listed(fmt.Sprint(i), false)
+		n.listed(fmt.Sprint(i), false, now)
 	}
 	if len(n.heard) > maxListeners || len(n.log) > maxChanges {
 		t.Errorf("%d listeners and %d changes are remembered", len(n.heard), len(n.log))

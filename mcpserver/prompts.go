@@ -142,7 +142,7 @@ func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
 	if request := arguments[argumentRequest]; request != "" {
 		say(s.cfg.Sessions.Secrets().Text(request))
 	}
-	result.Meta = resultMeta(loaded.Output)
+	result.Meta = &mcp.Meta{AdditionalFields: map[string]any{metaOutput: loaded.Output}}
 	if front := loaded.Skill.Frontmatter; front.AllowedToolsDeclared {
 		result.Meta.SetMetaField(metaAllowedTools, append([]string{}, front.AllowedTools...))
 	}

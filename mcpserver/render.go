@@ -20,6 +20,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -486,13 +487,6 @@ func fileBlocks(r *session.ReadResult) []mcp.Content {
 	return []mcp.Content{link}
 }
 
-func withNewline(s string) string {
-	if s == "" || strings.HasSuffix(s, "\n") {
-		return s
-	}
-	return s + "\n"
-}
-
 // oneLine replaces characters that would let a skill's name start another line.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -515,7 +509,7 @@ func renderLoad(ctx context.Context, ses *session.Session, call session.Call, l 
 func whyNotRunnable(
 	ctx context.Context, ses *session.Session, call session.Call, sk *skills.Skill,
 ) func(script string) string {
-	run := session.RunRequest{Call: call, CanAsk: canAsk(ctx)}
+	run := session.RunRequest{Call: call, CanAsk: canAsk(wire.ClientOf(ctx))}
 	run.Call.Method = ToolRun
 	return func(script string) string {
 		run.Path = script

@@ -11,10 +11,10 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// renderRun returns the text of run_skill_script: how the script ended, its files in /out and its changes,
-// and its output. Some clients show users only the last lines, so the output comes last or, after a failure,
-// the errors. The last line of a truncated text repeats how the script ended.
-func renderRun(r *session.RunResult) string {
+// renderRun returns the text of run_skill_script: how the script ended, what the call got wrong, its files in
+// /out and its changes, and its output. Some clients show users only the last lines, so the output comes last
+// or, after a failure, the errors. The last line of a truncated text repeats how the script ended.
+func renderRun(r *session.RunResult, mistakes string) string {
 	first := RunLine(r)
 	streams := []struct {
 		name string
@@ -23,7 +23,8 @@ func renderRun(r *session.RunResult) string {
 	if !r.ExitWithheld && !r.Opaque && (r.Outcome != "exited" || r.ExitCode != 0) {
 		slices.Reverse(streams)
 	}
-	text, printed := first+"\n"+RenderMissing(r)+renderOut(r)+RenderSkips(r)+RenderWrites(r), ""
+	text := first + "\n" + mistakes + RenderMissing(r) + renderOut(r) + RenderSkips(r) + RenderWrites(r)
+	printed := ""
 	for _, stream := range streams {
 		if stream.Total > 0 || stream.Withheld != nil {
 			printed += stream.name + ":\n" + RenderStream(stream.Stream)
@@ -246,4 +247,11 @@ func RenderStream(s *session.Stream) string {
 	omitted := max(s.Total-int64(len(s.Head))-int64(len(s.Tail)), 0)
 	return fmt.Sprintf("%s[… %d bytes omitted, whole stream %s]\n%s",
 		withNewline(s.Head), omitted, s.Digest, withNewline(s.Tail))
+}
+
+func withNewline(s string) string {
+	if s == "" || strings.HasSuffix(s, "\n") {
+		return s
+	}
+	return s + "\n"
 }

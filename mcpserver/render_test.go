@@ -246,7 +246,7 @@ func TestRenderRun(t *testing.T) {
 		{"left behind", session.RunResult{Outcome: "exited", OutSkips: 7, Skipped: []string{`"a\nb"`, `"link"`}}, []string{"out: 7 left behind (not a regular file, a name that is not text, unreadable or too much): \"a\\nb\", \"link\", …\n"}, "/out"},
 		{"exit code withheld", session.RunResult{Outcome: "exited", ExitCode: 3, ExitWithheld: true, Backend: "b"}, []string{"ended after 0 ms, exit code withheld (backend b)"}, "3"},
 	} {
-		text := renderRun(&test.in)
+		text := renderRun(&test.in, "")
 		for _, want := range test.want {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: %.300q lacks %q", test.name, text, want)

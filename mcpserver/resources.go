@@ -133,8 +133,9 @@ func (s *Server) readResource(ctx context.Context, r *request) (any, error) {
 		}
 		return result, nil
 	}
-	ses, err := s.sessionOf(ctx, call)
+	ses, err := s.cfg.Sessions.Open(ctx, call)
 	if err != nil {
+		passOn(ctx, err)
 		return nil, err
 	}
 	read, err := ses.ReadURI(ctx, session.ReadRequest{Call: call, URI: r.URI})

@@ -25,10 +25,10 @@ func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answe
 	if err := decodeArguments(request.Params.RawArguments, &args, "query"); err != nil {
 		return answer{}, err
 	}
-	if c := s.earlierCatalogue(ctx, fieldsOf(request.Params.Meta)); c != nil {
+	if c := s.earlierCatalogue(ctx, request.Params.Meta.AdditionalFields); c != nil {
 		return c.find(args)
 	}
-	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), "")
+	ses, call, err := s.open(ctx, request.Params.Name, request.Params.Meta.AdditionalFields, "")
 	if err != nil {
 		return answer{}, err
 	}
@@ -54,9 +54,8 @@ func (s *Server) earlierCatalogue(ctx context.Context, meta map[string]any) *cat
 	if err != nil {
 		return nil
 	}
-	sc := s.scopeOf(ctx)
-	sc.profile = profile
-	v := s.listed(sc)
+	principal, _ := principalOf(ctx)
+	v := s.listed(scope{principal, profile})
 	if v == nil || !v.offers.searches || !v.catalogue().searchable {
 		return nil
 	}

@@ -127,7 +127,6 @@ func New(cfg Config) *Server {
 	if cfg.Last != nil {
 		s.last = sync.OnceValue(cfg.Last)
 	}
-	s.news.current = s.listable
 	s.trace = newTracer(cfg)
 	s.tasks = s.newTasks()
 	s.tools = map[string]tasks.Handler{
@@ -272,39 +271,6 @@ func (s *Server) Reloaded(ctx context.Context, diff skills.Diff) {
 		slog.Int("removed", len(diff.Removed)), slog.Int("changed", len(diff.Changed)))
 	s.logDiagnostics(ctx, s.cfg.Registry.Snapshot(), slices.Concat(diff.Added, diff.Changed)...)
 	s.Publish()
-}
-
-// refresh applies a configuration that changed since the previous request.
-func (s *Server) refresh(ctx context.Context) {
-	if s.cfg.Refresh != nil && s.isReady() {
-		s.cfg.Refresh(ctx)
-	}
-}
-
-// awaitScan waits for the first scan, but no longer than clients do, and reports whether it is done.
-func (s *Server) awaitScan(ctx context.Context) bool {
-	waits := s.waits
-	if clientOf(ctx).keeps {
-		waits = waits.Add(keepsPatience)
-	}
-	ctx, cancel := context.WithDeadline(ctx, waits)
-	defer cancel()
-	if s.isReady() || s.scanned(ctx) == nil {
-		return true
-	}
-	// The answer is incomplete, so its list changes when the scan is done.
-	s.early.Store(true)
-	return false
-}
-
-// scanned waits for the first scan until ctx ends.
-func (s *Server) scanned(ctx context.Context) error {
-	select {
-	case <-s.ready:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // ServeStdio serves one client over in and out until in ends or ctx is done. Running scripts, including

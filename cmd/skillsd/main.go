@@ -57,7 +57,7 @@ type app struct {
 	err io.Writer // all other output
 
 	unwritten error          // first error of printf
-	started   bool           // a server has read its input
+	started   bool           // a server reads its input
 	retries   bool           // the process serves a fault, and tries whether the server can start now
 	fault     string         // of the last try
 	cluster   config.Cluster // with the records for `skillsd session`

@@ -24,10 +24,7 @@ import (
 
 func newServeCmd(a *app) *cobra.Command {
 	opts := a.serveOptions()
-	// On a terminal Read must stay the method of the file, by which terminals are recognized.
-	if !report.IsTerminal(a.in) {
-		opts.In = &startReader{a.in, &a.started}
-	}
+	opts.Begins = func() { a.started = true }
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve skills over stdio or HTTP",
@@ -119,7 +116,7 @@ func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string,
 	switch {
 	case cmd.Name() != "serve", cmd.Parent() != cmd.Root(), given("http"), given("unix"):
 		return // stdin is not a client
-	// After its first read the server has answered for itself, and a person has seen the error.
+	// Once begun, a server answers for itself, and a person has seen the error.
 	case a.started, report.IsTerminal(a.in):
 		return
 	}
@@ -146,17 +143,6 @@ func faultText(text, hint string) string {
 		lines = append(lines, report.Printable(hint))
 	}
 	return strings.Join(append(lines, "run `skillsd doctor`."), "\n")
-}
-
-// startReader records the first read: from then on the server answers its client.
-type startReader struct {
-	io.Reader
-	started *bool
-}
-
-func (r *startReader) Read(p []byte) (int, error) {
-	*r.started = true
-	return r.Reader.Read(p)
 }
 
 func newPageCmd(a *app) *cobra.Command {

@@ -62,9 +62,7 @@ func NewQueue(n int, mostOf func(principal string) int) *Queue {
 		n = Default()
 	}
 	slots := NewQuota(min(n, Max), Max)
-	if mostOf != nil {
-		slots.mostOf = func(principal string) int { return max(mostOf(principal), 1) }
-	}
+	slots.mostOf = mostOf
 	// With fewer than 2, one principal could have no waiting claim at all.
 	most := int(min(maxWaiting, max(descriptors()/waitingDescriptors, 2)))
 	return &Queue{slots: slots, most: most, mostEach: min(maxWaitingEach, most/2)}
@@ -122,8 +120,7 @@ func (q *Queue) Spare(principal string, yield func()) (*Claim, bool) {
 	if q.closed || q.slots.most-q.slots.used < 2 || len(q.slots.waiting) > 0 {
 		return nil, false
 	}
-	c := q.slots.claim(principal, 1)
-	q.slots.grant(c)
+	c, _ := q.slots.claim(principal, 1, true)
 	c.spare, q.yield = q, yield
 	return c, true
 }
@@ -137,8 +134,8 @@ func (q *Queue) Join(principal string) (*Claim, error) {
 	if q.closed {
 		return nil, ErrClosed
 	}
-	c := q.slots.claim(principal, 1)
-	if q.slots.take(c) != nil {
+	c, granted := q.slots.claim(principal, 1, false)
+	if granted {
 		return c, nil
 	}
 	if c.waiting >= q.mostEach || len(q.slots.waiting) >= q.most && !q.makeRoom(c.share) {

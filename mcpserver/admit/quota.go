@@ -18,8 +18,8 @@ import (
 
 // Quota limits the use of a resource, in all and by each principal. Safe for concurrent use.
 type Quota struct {
-	most   int
-	mostOf func(principal string) int // called with mu held
+	most, mostEach int
+	mostOf         func(principal string) int // replaces mostEach if not nil; called with mu held
 
 	mu      sync.Mutex
 	used    int
@@ -51,14 +51,18 @@ type Claim struct {
 // NewQuota returns a quota of most units. One principal may hold mostEach of them. A claim may exceed the
 // share of its principal while nothing else is held.
 func NewQuota(most, mostEach int) *Quota {
-	return &Quota{most: most, mostOf: func(string) int { return mostEach }, shares: make(map[string]*share)}
+	return &Quota{most: most, mostEach: mostEach, shares: make(map[string]*share)}
 }
 
 // Take acquires n units for a principal, at least one. It returns nil if there is no room.
 func (q *Quota) Take(principal string, n int) *Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.take(q.claim(principal, n))
+	c, granted := q.claim(principal, n, false)
+	if !granted {
+		return nil
+	}
+	return c
 }
 
 // Wait is Take that waits for room until patience or ctx ends. If it has to wait, it calls waits, if not nil,
@@ -67,8 +71,8 @@ func (q *Quota) Wait(
 	ctx context.Context, principal string, n int, patience time.Duration, waits func(),
 ) *Claim {
 	q.mu.Lock()
-	c := q.claim(principal, n)
-	if q.take(c) != nil {
+	c, granted := q.claim(principal, n, false)
+	if granted {
 		q.mu.Unlock()
 		return c
 	}
@@ -92,8 +96,7 @@ func (q *Quota) Wait(
 func (q *Quota) Charge(principal string, n int) *Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c := q.claim(principal, n)
-	q.grant(c)
+	c, _ := q.claim(principal, n, true)
 	return c
 }
 
@@ -116,11 +119,7 @@ func (q *Quota) Held(principal string) int {
 }
 
 // Most returns how many units there are, and how many of them a principal may hold.
-func (q *Quota) Most(principal string) (all, each int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.most, q.mostOf(principal)
-}
+func (q *Quota) Most() (all, each int) { return q.most, q.mostEach }
 
 // Wanted returns, for each principal, what held returns and the number of its claims that wait, and the
 // least sum of a principal that waits. It returns nil and 0 if at most free claims wait.
@@ -170,15 +169,24 @@ func (q *Quota) State() State {
 	return state
 }
 
-// claim returns a claim that is neither granted nor waits yet. q.mu is held.
-func (q *Quota) claim(principal string, n int) *Claim {
+// claim returns a claim, and whether it was granted: if there is room for it, or force is set. Another claim
+// does not wait yet. q.mu is held.
+func (q *Quota) claim(principal string, n int, force bool) (c *Claim, granted bool) {
 	s := q.shares[principal]
 	if s == nil {
 		q.clock++
-		s = &share{principal: principal, most: q.mostOf(principal), last: q.clock}
-		q.shares[principal] = s
+		s = &share{principal: principal, most: q.mostEach, last: q.clock}
+		if q.mostOf != nil {
+			s.most = max(q.mostOf(principal), 1)
+		}
 	}
-	return &Claim{share: s, quota: q, n: max(n, 1)}
+	c = &Claim{share: s, quota: q, n: max(n, 1)}
+	if !force && !q.fits(c) {
+		return c, false
+	}
+	q.shares[principal] = s
+	q.grant(c)
+	return c, true
 }
 
 // fits reports whether there is room for a claim. q.mu is held.
@@ -188,16 +196,6 @@ func (q *Quota) fits(c *Claim) bool {
 		return c.n <= q.most
 	}
 	return q.used+c.n <= q.most && c.held+c.n <= c.most
-}
-
-// take grants a claim and returns it, or nil if there is no room. q.mu is held.
-func (q *Quota) take(c *Claim) *Claim {
-	if !q.fits(c) {
-		q.forget(c.share)
-		return nil
-	}
-	q.grant(c)
-	return c
 }
 
 // grant gives a claim its units. q.mu is held.
@@ -210,7 +208,7 @@ func (q *Quota) grant(c *Claim) {
 
 // enqueue lets a claim wait. q.mu is held.
 func (q *Quota) enqueue(c *Claim) {
-	// take has dropped the share if it had no other claims.
+	// The share of a principal without other claims is new.
 	q.shares[c.principal] = c.share
 	c.queued, c.settled = true, make(chan struct{})
 	c.waiting++
@@ -225,10 +223,12 @@ func (q *Quota) leave(c *Claim, err error) bool {
 		return false
 	}
 	q.waiting = slices.Delete(q.waiting, i, i+1)
-	c.share.waiting--
+	c.waiting--
 	c.err = err
 	close(c.settled)
-	q.forget(c.share)
+	if c.held+c.waiting == 0 {
+		delete(q.shares, c.principal)
+	}
 	return true
 }
 
@@ -265,8 +265,10 @@ func (c *Claim) Release() {
 	q.clock++
 	c.held -= c.n
 	c.last = q.clock
-	q.forget(c.share)
-	for q.used < q.most {
+	if c.held+c.waiting == 0 {
+		delete(q.shares, c.principal)
+	}
+	for len(q.waiting) > 0 && q.used < q.most {
 		next := q.next()
 		if next == nil {
 			return
@@ -289,9 +291,66 @@ func (q *Quota) next() (next *Claim) {
 	return next
 }
 
-// forget drops the share of a principal without claims. q.mu is held.
-func (q *Quota) forget(s *share) {
-	if s.held+s.waiting == 0 {
-		delete(q.shares, s.principal)
+// Ledger is what one request holds of a quota of memory. Safe for concurrent use. The zero Ledger has no
+// limit.
+type Ledger struct {
+	Memory    *Quota
+	Principal string
+	Patience  time.Duration // how long the request waits for the memory of others
+
+	mu     sync.Mutex
+	held   int
+	claims []*Claim
+}
+
+// Hold waits for n bytes, which the request keeps until Close, and reports whether it got them. A request for
+// more than the share of a principal waits until nothing else is held.
+func (l *Ledger) Hold(ctx context.Context, n int) bool {
+	if l.Memory == nil {
+		return true
 	}
+	c := l.wait(ctx, n)
+	if c == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held += c.n
+	l.claims = append(l.claims, c)
+	return true
+}
+
+// Borrow waits for n bytes until giveBack is called, and reports whether it got them.
+func (l *Ledger) Borrow(ctx context.Context, n int) (giveBack func(), ok bool) {
+	if l.Memory == nil {
+		return func() {}, true
+	}
+	c := l.wait(ctx, n)
+	return c.Release, c != nil
+}
+
+// Raise waits until the request holds at least n bytes, and reports whether it does.
+func (l *Ledger) Raise(ctx context.Context, n int) bool {
+	if l.Memory == nil {
+		return true
+	}
+	l.mu.Lock()
+	more := n - l.held
+	l.mu.Unlock()
+	return more <= 0 || l.Hold(ctx, more)
+}
+
+func (l *Ledger) wait(ctx context.Context, n int) *Claim {
+	// A claim for more than there is would never be granted.
+	return l.Memory.Wait(ctx, l.Principal, min(n, l.Memory.most), l.Patience, nil)
+}
+
+// Close releases everything that the request holds.
+func (l *Ledger) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.claims {
+		c.Release()
+	}
+	l.held, l.claims = 0, nil
 }

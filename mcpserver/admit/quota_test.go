@@ -17,8 +17,8 @@ func claims(q *Quota, list string) (made []*Claim) {
 	defer q.mu.Unlock()
 	for word := range strings.FieldsSeq(list) {
 		n, _ := strconv.Atoi(word[1:])
-		c := q.claim(word[:1], n)
-		if q.take(c) == nil {
+		c, granted := q.claim(word[:1], n, false)
+		if !granted {
 			q.enqueue(c)
 		}
 		made = append(made, c)

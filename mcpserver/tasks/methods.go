@@ -48,13 +48,6 @@ func (t *Task) view() view {
 		LastUpdatedAt: at(t.updated), TTLMs: TTL.Milliseconds(), PollIntervalMs: pollEvery.Milliseconds()}
 }
 
-// Declares reports whether the request of ctx declares the extension, so that its call may become a task.
-func Declares(ctx context.Context) bool {
-	client := wire.ClientOf(ctx)
-	_, ok := client.Capabilities.Extensions[Extension]
-	return ok && client.Modern
-}
-
 // Missing returns the error for a request that needs the extension and does not declare it.
 func Missing() *wire.Error {
 	return &wire.Error{

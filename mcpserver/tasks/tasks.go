@@ -112,8 +112,7 @@ func New(o Options) *Store {
 		known: admit.NewQuota(maxKnownAll, maxKnown), results: admit.NewQuota(maxBytesAll, maxBytes)}
 }
 
-// Task is one call that may outlive its request. Fields that change are guarded by mu of its store. A nil
-// Task is a call that cannot become a task.
+// Task is one call that may outlive its request. Fields that change are guarded by mu of its store.
 type Task struct {
 	store              *Store
 	id, owner, session string
@@ -142,37 +141,26 @@ type Task struct {
 
 type taskKey struct{}
 
-// FromContext returns the task that the work of ctx may become, or nil.
+// FromContext returns the task that the work of ctx may become; nil if it cannot become one.
 func FromContext(ctx context.Context) *Task {
 	t, _ := ctx.Value(taskKey{}).(*Task)
 	return t
 }
 
 // Request returns the context of the request of the call, which ends when the call is answered, even with a
-// task. For a nil task it returns ctx.
-func (t *Task) Request(ctx context.Context) context.Context {
-	if t == nil {
-		return ctx
-	}
-	return t.request
-}
+// task.
+func (t *Task) Request() context.Context { return t.request }
 
 // Here records that this server does the work, and none of the other servers in Holders. Until then the call
-// does not become a task. It does nothing for a nil task.
+// does not become a task.
 func (t *Task) Here() {
-	if t != nil {
-		t.store.mu.Lock()
-		defer t.store.mu.Unlock()
-		t.here = true
-	}
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	t.here = true
 }
 
-// Progress returns a function that sets the message of the task and passes it to next, which may be nil. For
-// a nil task it returns next.
+// Progress returns a function that sets the message of the task and passes it to next, which may be nil.
 func (t *Task) Progress(next func(message string)) func(message string) {
-	if t == nil {
-		return next
-	}
 	return func(message string) {
 		t.store.mu.Lock()
 		t.message, t.updated = message, time.Now()
@@ -189,7 +177,10 @@ type Handler = func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, 
 // Call calls a handler. If the call takes long and may become a task, the result is the task, else the result
 // of the handler.
 func (s *Store) Call(ctx context.Context, request mcp.CallToolRequest, handle Handler) (any, error) {
-	t := s.begin(ctx, request.Params.Meta)
+	var t *Task
+	if Declares(ctx) && wire.Length(ctx) <= maxRequest {
+		t = s.begin(ctx, request.Params.Meta)
+	}
 	if t == nil {
 		return handle(ctx, request)
 	}
@@ -220,11 +211,8 @@ func (s *Store) Call(ctx context.Context, request mcp.CallToolRequest, handle Ha
 	return t.direct, t.err
 }
 
-// begin returns a possible task, or nil if the call cannot become one.
+// begin returns a possible task, or nil if there is no room for it.
 func (s *Store) begin(ctx context.Context, meta *mcp.Meta) *Task {
-	if !Declares(ctx) || wire.Length(ctx) > maxRequest {
-		return nil
-	}
 	var fields map[string]any
 	if meta != nil {
 		fields = meta.AdditionalFields
@@ -444,4 +432,11 @@ func (s *Store) Close() {
 	}
 	s.mu.Unlock()
 	s.running.Wait()
+}
+
+// Declares reports whether the request of ctx declares the extension, so that its call may become a task.
+func Declares(ctx context.Context) bool {
+	client := wire.ClientOf(ctx)
+	_, ok := client.Capabilities.Extensions[Extension]
+	return ok && client.Modern
 }

@@ -32,9 +32,10 @@ func (a *asks) ask(
 		a.pending = make(map[string]chan *message)
 	}
 	// The answer may arrive before write has returned.
-	a.pending[idKey(id)] = answer
+	key, _ := idKey(id)
+	a.pending[key] = answer
 	a.mu.Unlock()
-	defer a.take(id)
+	defer a.take(key)
 	line, err := marshalLine(struct {
 		JSONRPC string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
@@ -71,9 +72,8 @@ func (a *asks) ask(
 	}
 }
 
-// take removes the open request with that id and returns its channel, or nil.
-func (a *asks) take(id json.RawMessage) chan *message {
-	key := idKey(id)
+// take removes the open request with the key of an id and returns its channel, or nil.
+func (a *asks) take(key string) chan *message {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	answer := a.pending[key]
@@ -87,7 +87,7 @@ func (a *asks) route(m *message) bool {
 		// An error response without an id belongs to no call.
 		return true
 	}
-	answer := a.take(m.id)
+	answer := a.take(m.key)
 	if answer != nil {
 		answer <- m
 	}

@@ -17,18 +17,14 @@ var ErrCanceled = errors.New("request canceled by the client")
 // disconnected or the server is stopping.
 var ErrDisconnected = errors.New("connection closed")
 
+// sessionKey is the key of the session of the requests of a context: a *call, or a *session before the first
+// request.
 type sessionKey struct{}
 
-// withSession returns a context with the session of its requests: a *callSession, or a *session before the
-// first request.
-func withSession(ctx context.Context, s interface{ said() known }) context.Context {
-	return context.WithValue(ctx, sessionKey{}, s)
-}
-
-// callSessionOf returns the session of the request of ctx, or nil outside of a request.
-func callSessionOf(ctx context.Context) *callSession {
-	s, _ := ctx.Value(sessionKey{}).(*callSession)
-	return s
+// callOf returns the call of the request of ctx, or nil outside of a request.
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(sessionKey{}).(*call)
+	return c
 }
 
 // KillAtEOF returns a context that ends as soon as the input of ctx's connection ends or the server is asked
@@ -36,12 +32,12 @@ func callSessionOf(ctx context.Context) *callSession {
 // the client, such as a running script; the cause is then [ErrDisconnected]. Outside of ServeStdio and HTTP
 // it ends with ctx only. The returned function releases resources and must be called.
 func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
-	s := callSessionOf(ctx)
+	c := callOf(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
-	if s == nil {
+	if c == nil {
 		return ctx, func() { cancel(nil) }
 	}
-	stop := context.AfterFunc(s.hangUp, func() { cancel(ErrDisconnected) })
+	stop := context.AfterFunc(c.hangUp, func() { cancel(ErrDisconnected) })
 	return ctx, func() {
 		stop()
 		cancel(nil)
@@ -54,15 +50,23 @@ func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
 // messages of requests that yielded over HTTP already take 64 MiB in total or 32 MiB of one principal; the
 // handler must not wait then. A second call, and a call outside of a request, does nothing.
 func YieldSlot(ctx context.Context) bool {
-	s := callSessionOf(ctx)
-	return s == nil || s.admission.yield()
+	c := callOf(ctx)
+	if c == nil {
+		return true
+	}
+	// If there is no room for the message, the request keeps its slot too.
+	if !c.admission.decoded() {
+		return false
+	}
+	c.admission.slot.Release()
+	return true
 }
 
 // Decoded reports that the handler has decoded the arguments of the request of ctx. Only few long messages
 // are decoded at a time, so a handler calls it before it waits. Outside of a request it does nothing.
 func Decoded(ctx context.Context) {
-	if s := callSessionOf(ctx); s != nil {
-		s.admission.decoded()
+	if c := callOf(ctx); c != nil {
+		c.admission.decoded()
 	}
 }
 
@@ -72,45 +76,45 @@ func Decoded(ctx context.Context) {
 // takes five times the memory of its file. Outside of a request it does nothing.
 func Hold(ctx context.Context, n int) bool {
 	Decoded(ctx)
-	s := callSessionOf(ctx)
-	return s == nil || s.admission.memory.Hold(ctx, fileCost*n)
+	c := callOf(ctx)
+	return c == nil || c.admission.memory.Hold(ctx, fileCost*n)
 }
 
 // Borrow waits for n bytes of the memory that Hold uses and reports whether it got them. giveBack releases
 // them. Outside of a request it does nothing.
 func Borrow(ctx context.Context, n int) (giveBack func(), ok bool) {
 	Decoded(ctx)
-	s := callSessionOf(ctx)
-	if s == nil {
+	c := callOf(ctx)
+	if c == nil {
 		return func() {}, true
 	}
-	return s.admission.memory.Borrow(ctx, n)
+	return c.admission.memory.Borrow(ctx, n)
 }
 
 // RequestID returns the id of the JSON-RPC request of ctx, byte for byte as the client sent it; nil outside
 // of a request.
 func RequestID(ctx context.Context) json.RawMessage {
-	if s := callSessionOf(ctx); s != nil {
-		return s.msg.id
+	if c := callOf(ctx); c != nil {
+		return c.msg.id
 	}
 	return nil
 }
 
 // Length returns the length in bytes of the message of the request of ctx; 0 outside of a request.
 func Length(ctx context.Context) int {
-	if s := callSessionOf(ctx); s != nil {
-		return len(s.msg.raw)
+	if c := callOf(ctx); c != nil {
+		return len(c.msg.raw)
 	}
 	return 0
 }
 
 // Meta returns a member of the _meta of the request of ctx as the client sent it, or nil.
 func Meta(ctx context.Context, name string) json.RawMessage {
-	s := callSessionOf(ctx)
-	if s == nil {
+	c := callOf(ctx)
+	if c == nil {
 		return nil
 	}
-	value := s.msg.params
+	value := c.msg.params
 	for _, name := range []string{"_meta", name} {
 		members, err := Members(value)
 		i := slices.IndexFunc(members, func(m Member) bool { return m.Key == name })
@@ -139,14 +143,24 @@ type Client struct {
 // ClientOf returns the description of the client of the request of ctx; the zero value outside of a request.
 func ClientOf(ctx context.Context) Client {
 	var c Client
-	var said known
+	var said *known
+	deaf := false
 	switch s := ctx.Value(sessionKey{}).(type) {
-	case *callSession:
-		c.SessionID, c.Modern, said = s.id, s.isModern(), s.said()
+	case *call:
+		c.SessionID, c.Modern, said, deaf = s.id, s.declared != nil, s.declared, s.deaf
+		if said == nil {
+			said = s.known.Load()
+		}
 	case *session:
-		c.SessionID, said = s.id, s.said()
+		c.SessionID, said = s.id, s.known.Load()
 	}
-	c.Info, c.Capabilities, c.Version = said.info, said.capabilities, said.version
+	if said != nil {
+		c.Info, c.Capabilities, c.Version = said.info, said.capabilities, said.version
+	}
+	// On 2026-07-28 the server asks by results, which every client reads.
+	if deaf && !c.Modern {
+		c.Capabilities.Elicitation, c.Capabilities.Roots, c.Capabilities.Sampling = nil, nil, nil
+	}
 	return c
 }
 
@@ -162,17 +176,17 @@ var ErrFailed = errors.New("client answered")
 //
 // Errors: ErrNotAsked; ErrFailed; a result of another form; the cause of ctx.
 func Ask(ctx context.Context, method mcp.MCPMethod, params, result any) error {
-	s := callSessionOf(ctx)
-	if s == nil || s.isModern() {
+	c := callOf(ctx)
+	if c == nil || c.declared != nil {
 		return ErrNotAsked
 	}
-	has := s.said().capabilities
+	has := ClientOf(ctx).Capabilities
 	if !(method == mcp.MethodElicitationCreate && has.Elicitation != nil ||
 		method == mcp.MethodListRoots && has.Roots != nil ||
 		method == mcp.MethodSamplingCreateMessage && has.Sampling != nil) {
 		return ErrNotAsked
 	}
-	return s.asks.ask(ctx, s.out, method, params, result)
+	return c.asks.ask(ctx, c.out, method, params, result)
 }
 
 // Notify sends a notification of the request of ctx, before its answer. If the client does not read, Notify
@@ -180,11 +194,16 @@ func Ask(ctx context.Context, method mcp.MCPMethod, params, result any) error {
 //
 // Errors: the request is answered, or ctx has ended. Outside of a request it returns nil.
 func Notify(ctx context.Context, method string, params map[string]any) error {
-	s := callSessionOf(ctx)
-	if s == nil {
+	c := callOf(ctx)
+	if c == nil {
 		return nil
 	}
 	n := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION}
 	n.Method, n.Params.AdditionalFields = method, params
-	return s.own.send(ctx, n)
+	return c.send(ctx, n)
 }
+
+type forwardedKey struct{}
+
+// IsForwarded reports whether the request of ctx was forwarded by another server.
+func IsForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }

@@ -72,40 +72,31 @@ func (d *Dispatcher) join(a *audience) (leave func()) {
 	}
 }
 
-// answer returns the answer to the request of s, without any newline.
-func (d *Dispatcher) answer(ctx context.Context, s *callSession) []byte {
-	ctx = withSession(ctx, s)
-	result, failure := d.guard(ctx, s.msg, func(ctx context.Context) (any, *Error) {
-		return d.respond(ctx, s, nil)
-	})
-	return d.encode(ctx, s.msg, result, failure)
-}
-
-// guard turns a panic into an internal error: one handler must not end the connections of all clients.
-func (d *Dispatcher) guard(
-	ctx context.Context, m *message, handle func(context.Context) (any, *Error),
-) (result any, failure *Error) {
+// respond checks the protocol fields of a request and answers it. header is from its HTTP request; nil if it
+// came by another transport. An HTTP request whose client no longer waits has neither a result nor an error.
+func (d *Dispatcher) respond(ctx context.Context, c *call, header http.Header) (result any, failure *Error) {
+	m := c.msg
 	if d.Trace != nil {
 		var end func(*Error)
 		ctx, end = d.Trace(ctx, m.method, m.params)
 		defer func() { end(failure) }()
 	}
 	defer func() {
-		if r := recover(); r != nil {
+		r := recover()
+		switch {
+		case r != nil:
+			// One handler must not end the connections of all clients.
 			d.logger().ErrorContext(ctx, "handler panicked", slog.String("method", m.method),
 				slog.String("err", fmt.Sprint(r)), slog.String("stack", string(debug.Stack())))
 			result, failure = nil, internalError()
+		case header != nil && ctx.Err() != nil:
+			result, failure = nil, nil
 		}
 	}()
-	return handle(ctx)
-}
 
-// respond checks the protocol fields of the request of s, which is in ctx, and answers it. header is from its
-// HTTP request; nil if it came by another transport.
-func (d *Dispatcher) respond(ctx context.Context, s *callSession, header http.Header) (any, *Error) {
-	m, said := s.msg, s.msg.protocol()
+	said := m.protocol()
 	method := d.lookup(m.method, said.modern)
-	if said.modern {
+	if said.modern || header != nil && isModern(header, m) {
 		if failure := said.check(m, header, method != nil); failure != nil {
 			return nil, failure
 		}
@@ -117,25 +108,37 @@ func (d *Dispatcher) respond(ctx context.Context, s *callSession, header http.He
 		}
 		return nil, &Error{Code: mcp.METHOD_NOT_FOUND, Message: text}
 	}
-	s.declare(said)
+	if said.modern {
+		c.declared = &known{version: said.version, capabilities: *said.capabilities}
+		if said.client != nil {
+			c.declared.info = *said.client
+		}
+	}
+
 	r := &Request{Method: m.method, Params: m.params, Header: header, Modern: said.modern}
 	result, err := method(ctx, r)
 	if err != nil {
-		if failure, public := errors.AsType[*Error](err); public {
-			// The error around the public one has the cause, which is for the log only.
-			if err != error(failure) {
-				d.logger().DebugContext(ctx, "request refused",
-					slog.String("method", m.method), slog.String("err", err.Error()))
-			}
-			return nil, failure
-		}
-		d.logPrivate(ctx, m, err.Error())
-		return nil, internalError()
+		return nil, d.public(ctx, m, err)
 	}
 	if said.modern {
 		d.decorate(result)
 	}
 	return result, nil
+}
+
+// public returns the error of a method as its client sees it. The rest of it is for the log only.
+func (d *Dispatcher) public(ctx context.Context, m *message, err error) *Error {
+	failure, public := errors.AsType[*Error](err)
+	if !public {
+		d.logPrivate(ctx, m, err.Error())
+		return internalError()
+	}
+	// The error around the public one has the cause.
+	if err != error(failure) {
+		d.logger().DebugContext(ctx, "request refused",
+			slog.String("method", m.method), slog.String("err", err.Error()))
+	}
+	return failure
 }
 
 // NotFound returns the error for an unknown method.
@@ -198,6 +201,11 @@ func (m *message) protocol() *protocol {
 // check returns what is wrong with a request of 2026-07-28, or nil. Over HTTP its headers must repeat the
 // body (SEP-2243); known reports whether the method exists.
 func (p *protocol) check(m *message, header http.Header, known bool) *Error {
+	if header != nil {
+		if failure := p.checkVersions(header); failure != nil {
+			return failure
+		}
+	}
 	switch {
 	// A client of a later version may declare itself in another way.
 	case !mcp.IsValidProtocolVersion(p.version):
@@ -228,6 +236,26 @@ func (p *protocol) check(m *message, header http.Header, known bool) *Error {
 	return nil
 }
 
+// checkVersions returns what is wrong with the headers of a message of 2026-07-28, or nil: the version in the
+// header must equal the one in _meta, and streams cannot be resumed.
+func (p *protocol) checkVersions(header http.Header) *Error {
+	version := header.Get(mcp.HeaderProtocolVersion)
+	mismatch := func(text string) *Error { return &Error{Code: mcp.HEADER_MISMATCH, Message: text} }
+	switch {
+	case header.Get(mcp.HeaderLastEventID) != "":
+		return mismatch(mcp.HeaderLastEventID + " is not supported in this revision: send the request again")
+	case version == "":
+		return mismatch(mcp.HeaderProtocolVersion + " is missing")
+	case p.version == "":
+		return invalidParams("missing or invalid _meta field " + mcp.MetaKeyProtocolVersion)
+	case version != p.version:
+		return mismatch(mcp.HeaderProtocolVersion + " is not the version in _meta")
+	case !mcp.IsValidProtocolVersion(version):
+		return unsupported(version, Versions())
+	}
+	return nil
+}
+
 func unsupported(version string, served []string) *Error {
 	of := mcp.UnsupportedProtocolVersionError{Version: version, Supported: served}.JSONRPCError().Error
 	return &Error{Code: of.Code, Message: of.Message, Data: of.Data}
@@ -251,7 +279,7 @@ func (d *Dispatcher) initialize(ctx context.Context, r *Request) (any, error) {
 	if !slices.Contains(Versions()[1:], version) {
 		version = Versions()[1]
 	}
-	callSessionOf(ctx).learn(known{params.ClientInfo, params.Capabilities, version})
+	callOf(ctx).known.Store(&known{params.ClientInfo, params.Capabilities, version})
 	return &mcp.InitializeResult{ProtocolVersion: version, ServerInfo: d.ServerInfo,
 		Capabilities: d.capabilities(false), Instructions: d.instructions(ctx)}, nil
 }
@@ -272,17 +300,17 @@ func (d *Dispatcher) listen(ctx context.Context, r *Request) (any, error) {
 	if err := Decode(r.Params, &params); err != nil {
 		return nil, err
 	}
-	s, has, asked := callSessionOf(ctx), d.capabilities(true), params.Notifications
+	c, has, asked := callOf(ctx), d.capabilities(true), params.Notifications
 	granted := mcp.SubscriptionFilter{
 		ToolsListChanged:     asked.ToolsListChanged && has.Tools != nil && has.Tools.ListChanged,
 		PromptsListChanged:   asked.PromptsListChanged && has.Prompts != nil && has.Prompts.ListChanged,
 		ResourcesListChanged: asked.ResourcesListChanged && has.Resources != nil && has.Resources.ListChanged,
 	}
-	defer s.subscribe(granted, d.changes(ctx))()
+	defer c.subscribe(granted, d.changes(ctx))()
 	if !granted.IsEmpty() {
 		<-ctx.Done()
 	}
-	return listened(s.msg.id), nil
+	return listened(c.msg.id), nil
 }
 
 // listened is the result of an ended subscription.
@@ -364,7 +392,7 @@ func (d *Dispatcher) encode(ctx context.Context, m *message, result any, failure
 	var err error
 	switch own := result.(type) {
 	case Appender:
-		line, err = own.AppendJSON(begin(m.id, "result"))
+		line, err = own.AppendJSON(begin(m.id, "result", 0))
 	case json.Marshaler:
 		// encoding/json would check and copy the output of MarshalJSON once more.
 		made, err = own.MarshalJSON()
@@ -377,10 +405,10 @@ func (d *Dispatcher) encode(ctx context.Context, m *message, result any, failure
 		d.logPrivate(ctx, m, "marshal result: "+err.Error())
 		return d.refusal(m.id, internalError())
 	}
-	if line != nil {
-		return append(line, '}')
+	if line == nil {
+		line = append(begin(m.id, "result", len(made)), made...)
 	}
-	return envelope(m.id, "result", made)
+	return append(line, '}')
 }
 
 // refusal returns the answer for an error. A nil id is sent as null.
@@ -393,18 +421,17 @@ func (d *Dispatcher) refusal(id json.RawMessage, failure *Error) []byte {
 	if d.Withhold != nil {
 		public = d.Withhold(public)
 	}
-	return envelope(id, "error", public)
+	return append(append(begin(id, "error", len(public)), public...), '}')
 }
 
-// envelope returns a message with a result or an error, and with capacity for the newline.
-func envelope(id json.RawMessage, key string, value []byte) []byte {
-	return append(append(slices.Grow(begin(id, key), len(value)+AfterResult), value...), '}')
-}
-
-// begin returns the start of a message up to its result or error.
-func begin(id json.RawMessage, key string) []byte {
+// begin returns the start of a message up to its result or error, with capacity for a value of that size and
+// for what follows it.
+func begin(id json.RawMessage, key string, size int) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
-	return slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), id, []byte(`,"`), []byte(key), []byte(`":`))
+	const start = `{"jsonrpc":"2.0","id":`
+	line := make([]byte, 0, len(start)+len(id)+len(`,"":`)+len(key)+size+AfterResult)
+	line = append(append(line, start...), id...)
+	return append(append(append(line, `,"`...), key...), `":`...)
 }

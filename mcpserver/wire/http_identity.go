@@ -112,7 +112,8 @@ func (h *HTTP) session(ctx context.Context, id, principal string) *httpSession {
 		return nil
 	}
 	s := h.newSession(ctx, principal, int(8*h.opts.MaxBody))
-	s.id, s.known = id, client
+	s.id = id
+	s.known.Store(&client)
 	h.audience.add(s.announcer)
 	if !h.sessions.add(s) {
 		s.end(ErrDisconnected)
@@ -131,6 +132,6 @@ func (ex *exchange) alone() bool {
 // subscription. All its requests without a session may then be treated as one conversation. It returns false
 // outside of such a request.
 func Alone(ctx context.Context) bool {
-	s := callSessionOf(ctx)
-	return s != nil && s.alone != nil && s.alone()
+	c := callOf(ctx)
+	return c != nil && c.alone != nil && c.alone()
 }

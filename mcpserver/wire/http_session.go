@@ -44,7 +44,7 @@ func (h *HTTP) newSession(ctx context.Context, principal string, maxBytes int) *
 		principal: principal,
 		calls:     newCallTable(maxSessionCalls, maxSessionListens, maxBytes),
 	}
-	ctx = withSession(context.WithoutCancel(ctx), s.session)
+	ctx = context.WithValue(context.WithoutCancel(ctx), sessionKey{}, s.session)
 	s.announcer = newAnnouncer(h.dispatcher.changes(ctx))
 	if h.opts.Spread != nil {
 		// Other servers may ask the client too, and their ids must differ.
@@ -121,7 +121,7 @@ func (t *sessionTable) add(s *httpSession) bool {
 // sessions cannot end the sessions of others. t.mu is held.
 func (t *sessionTable) idlest(principal string) (idlest *httpSession) {
 	own, most := t.room.Held(principal), 0
-	_, share := t.room.Most(principal)
+	_, share := t.room.Most()
 	for _, s := range t.byID {
 		n := t.room.Held(s.principal)
 		// After the exchange, the other principal must still have more sessions than this one.

@@ -3,10 +3,13 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -30,6 +33,7 @@ type message struct {
 	kind    kind
 	method  string
 	id      json.RawMessage
+	key     string // equal for equal ids, see idKey; empty without a valid id
 	params  json.RawMessage
 	result  json.RawMessage
 	failure json.RawMessage
@@ -40,14 +44,15 @@ type message struct {
 // for the answer.
 func parse(raw []byte) (*message, *Error) {
 	m := &message{raw: raw}
-	if first := firstByte(raw); first == '[' {
+	start := skipSpace(raw, 0)
+	if start < len(raw) && raw[start] == '[' {
 		return m, invalidRequest("batches are not supported")
 	}
 	// encoding/json would accept invalid UTF-8 and replace it.
 	if !utf8.Valid(raw) || !json.Valid(raw) {
 		return m, &Error{Code: mcp.PARSE_ERROR, Message: "parse error"}
 	}
-	if firstByte(raw) != '{' {
+	if raw[start] != '{' {
 		return m, invalidRequest("a message must be an object")
 	}
 	var version, method json.RawMessage
@@ -73,7 +78,10 @@ func parse(raw []byte) (*message, *Error) {
 			*f.value = value
 		}
 	}
-	known := m.id == nil || validID(m.id)
+	known := m.id == nil
+	if !known {
+		m.key, known = idKey(m.id)
+	}
 	if !known {
 		m.id = nil
 	}
@@ -191,13 +199,6 @@ func skipSpace(raw []byte, i int) int {
 	return i
 }
 
-func firstByte(raw []byte) byte {
-	if i := skipSpace(raw, 0); i < len(raw) {
-		return raw[i]
-	}
-	return 0
-}
-
 func unquote(quoted []byte) string {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return string(quoted[1 : len(quoted)-1])
@@ -209,22 +210,263 @@ func unquote(quoted []byte) string {
 	return s
 }
 
-// validID accepts strings, and numbers that a float64 can hold.
-func validID(id json.RawMessage) bool {
+// idKey returns equal keys for equal ids: 1 and "1" differ, escapes in a string do not matter. ok reports
+// whether the id is valid: a string, or a number that a float64 can hold.
+func idKey(id json.RawMessage) (key string, ok bool) {
 	if id[0] == '"' {
-		return true
+		return "s" + unquote(id), true
 	}
 	if id[0] != '-' && (id[0] < '0' || id[0] > '9') {
-		return false
+		return "", false
 	}
-	_, err := strconv.ParseFloat(string(id), 64)
-	return err == nil
+	if _, err := strconv.ParseFloat(string(id), 64); err != nil {
+		return "", false
+	}
+	return "n" + string(id), true
 }
 
-// idKey returns equal keys for equal ids: 1 and "1" differ, escapes in a string do not matter.
-func idKey(id json.RawMessage) string {
-	if id[0] == '"' {
-		return "s" + unquote(id)
+// maxMembers is the maximum of members of an object; params and arguments have few.
+const maxMembers = 256
+
+// Member is one member of a JSON object: its decoded key, and its value as in the message.
+type Member struct {
+	Key   string
+	Value json.RawMessage
+}
+
+// Members returns the members of a JSON object in order, and nil for other JSON values. raw must be valid
+// JSON, like every part of a message that a method gets; the values alias it.
+//
+// The keys are unambiguous. Decoding into a struct takes the last of repeated keys and ignores case, so a
+// program that reads exact keys, to approve or forward a call, could approve one call while another one runs.
+//
+// Errors: two keys that are equal, or equal under Unicode case folding, and more than 256 members. The texts
+// may be shown to the sender.
+func Members(raw json.RawMessage) ([]Member, error) {
+	if start := skipSpace(raw, 0); start == len(raw) || raw[start] != '{' {
+		return nil, nil
 	}
-	return "n" + string(id)
+	members, seen := make([]Member, 0, 8), make(map[string]bool, 8)
+	for quoted, value := range objectMembers(raw) {
+		if len(members) == maxMembers {
+			return nil, fmt.Errorf("an object has more than %d keys", maxMembers)
+		}
+		key := unquote(quoted)
+		name := fold(key)
+		if seen[name] {
+			return nil, fmt.Errorf("duplicate key %.64q, or one that differs only in case", key)
+		}
+		seen[name] = true
+		members = append(members, Member{Key: key, Value: value})
+	}
+	return members, nil
+}
+
+// fold returns the same text for all texts equal under Unicode case folding: it replaces each character by
+// the smallest one that folds together with it, which for ASCII letters is the capital.
+func fold(s string) string {
+	return strings.Map(func(r rune) rune {
+		for {
+			next := unicode.SimpleFold(r)
+			if next <= r {
+				return next
+			}
+			r = next
+		}
+	}, s)
+}
+
+// errParams is the message for params that cannot be decoded.
+const errParams = "params do not have the form this method takes"
+
+func invalidParams(message string) *Error { return &Error{Code: mcp.INVALID_PARAMS, Message: message} }
+
+// checkParams rejects params that readers of exact keys and decoders into structs could understand
+// differently: at the top level, at the top level of arguments, and throughout the values that the server
+// bases decisions on. The arguments of tools are checked by the tools, which answer with a tool error.
+func checkParams(method string, params json.RawMessage) *Error {
+	if params == nil || bytes.Equal(params, []byte("null")) {
+		return nil
+	}
+	if params[0] != '{' {
+		return invalidParams(errParams)
+	}
+	members, err := Members(params)
+	if err != nil {
+		return invalidParams("params: " + err.Error())
+	}
+	for _, m := range members {
+		name := paramNames[fold(m.Key)]
+		if name != "" && name != m.Key {
+			return invalidParams(fmt.Sprintf("params: key %.64q must be spelt %q", m.Key, name))
+		}
+		switch name {
+		case "_meta":
+			err = checkMeta(m.Value)
+		case "arguments":
+			// A tool checks its arguments itself and returns an error that the model sees.
+			if method != string(mcp.MethodToolsCall) {
+				_, err = Members(m.Value)
+			}
+		case "inputResponses":
+			err = Unambiguous(m.Value, "action", "content")
+		case "argument", "capabilities", "context", "ref":
+			err = Unambiguous(m.Value)
+		}
+		if err != nil {
+			return invalidParams(name + ": " + err.Error())
+		}
+	}
+	return nil
+}
+
+// paramNames maps folded names to the parameters of all methods: encoding/json decodes any key that folds to
+// such a name as that parameter.
+var paramNames = func() map[string]string {
+	folded := make(map[string]string)
+	for _, name := range []string{
+		"_meta", "argument", "arguments", "capabilities", "clientInfo", "context", "cursor", "inputResponses",
+		"level", "name", "notifications", "protocolVersion", "ref", "requestState", "task", "taskId", "uri",
+	} {
+		folded[fold(name)] = name
+	}
+	return folded
+}()
+
+const (
+	// Limits of _meta, and of other values that Unambiguous checks.
+	maxDepth       = 32
+	maxDeepMembers = 4096
+
+	maxMeta = 64 << 10 // maximum size of _meta in bytes
+
+	// maxValues is the maximum of members and elements of a whole message, at any depth. mcp-go decodes 4 MiB
+	// of empty strings to 200 MiB; no method needs as many values.
+	maxValues = 10_000
+
+	// maxLevels is the maximum nesting of a whole message. Decoders recurse for each level: 20 KB with 10,000
+	// levels need a stack of some MiB.
+	maxLevels = 128
+)
+
+// Unambiguous checks that the keys of a JSON value mean the same to every reader at any depth, see [Members],
+// and that no key differs from one of names in case only, because decoding into a struct would accept it.
+//
+// Errors: the first ambiguous key; more than 32 levels, or 4096 members and elements. The texts may be shown
+// to the sender.
+func Unambiguous(raw json.RawMessage, names ...string) error {
+	if err := bounded(raw); err != nil {
+		return err
+	}
+	return unambiguous(raw, names)
+}
+
+// bounded rejects a JSON value with more than maxDeepMembers members and elements, at any depth, or more than
+// maxDepth levels: decoded, each takes far more memory than its text. The errors may be shown to the sender.
+func bounded(raw json.RawMessage) error {
+	switch values, depth := count(raw); {
+	case depth > maxDepth:
+		return errors.New("values are nested too deep")
+	case values > maxDeepMembers:
+		return fmt.Errorf("it has more than %d keys and elements in all", maxDeepMembers)
+	}
+	return nil
+}
+
+// count returns the number of members and elements of a JSON value at any depth, and the number of levels. An
+// object or array has one member more than commas; empty ones are taken as having one.
+func count(raw []byte) (values, levels int) {
+	depth := 0
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			i = skipString(raw, i) - 1
+		case '{', '[':
+			values++
+			depth++
+			levels = max(levels, depth)
+		case '}', ']':
+			depth--
+		case ',':
+			values++
+		}
+	}
+	return values, levels
+}
+
+func unambiguous(raw json.RawMessage, names []string) error {
+	start := skipSpace(raw, 0)
+	if start == len(raw) {
+		return nil
+	}
+	switch raw[start] {
+	case '{':
+		members, err := Members(raw)
+		if err != nil {
+			return err
+		}
+		for _, m := range members {
+			for _, name := range names {
+				if name != m.Key && strings.EqualFold(name, m.Key) {
+					return fmt.Errorf("key %.64q must be spelt %q", m.Key, name)
+				}
+			}
+			if err := unambiguous(m.Value, names); err != nil {
+				return err
+			}
+		}
+	case '[':
+		for i := skipSpace(raw, start+1); raw[i] != ']'; {
+			end := skipValue(raw, i)
+			if err := unambiguous(raw[i:end:end], names); err != nil {
+				return err
+			}
+			i = skipSpace(raw, end)
+			if raw[i] == ',' {
+				i = skipSpace(raw, i+1)
+			}
+		}
+	}
+	return nil
+}
+
+// decides are prefixes of the members of _meta from which this server or mcp-go reads more than a string.
+// Other members are not checked.
+var decides = []string{"skillsd/", "codex/", "io.modelcontextprotocol/", "x-codex-turn-metadata"}
+
+// checkMeta rejects a _meta that is too large or ambiguous.
+func checkMeta(raw json.RawMessage) error {
+	if len(raw) > maxMeta {
+		return fmt.Errorf("it has %d bytes, the most is %d", len(raw), maxMeta)
+	}
+	if err := bounded(raw); err != nil {
+		return err
+	}
+	members, err := Members(raw)
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		decided := func(prefix string) bool { return strings.HasPrefix(m.Key, prefix) }
+		if !slices.ContainsFunc(decides, decided) {
+			continue
+		}
+		if err := unambiguous(m.Value, nil); err != nil {
+			return fmt.Errorf("%.64s: %w", m.Key, err)
+		}
+	}
+	return nil
+}
+
+// Decode decodes params, or a part of them, into a value. An empty raw leaves the value unchanged.
+//
+// Errors: an [*Error] for the client, followed by the decoder's error.
+func Decode(raw json.RawMessage, into any) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("%w: %w", invalidParams(errParams), err)
+	}
+	return nil
 }

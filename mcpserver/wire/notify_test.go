@@ -218,7 +218,8 @@ func TestChangeDuringSubscription(t *testing.T) {
 			}
 			return out.Write(p)
 		}))
-		s := newCallSession(t.Context(), &session{}, m, w, a)
+		s := newCall(t.Context(), &session{}, m, new(admission))
+		s.out, s.audience = w, a
 		end := s.subscribe(mcp.SubscriptionFilter{ToolsListChanged: true}, nil)
 		synctest.Wait()
 		got := out.take()

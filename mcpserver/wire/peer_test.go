@@ -129,8 +129,11 @@ func (d *Dispatcher) dispatch(ctx context.Context, raw []byte) []byte {
 	case m.kind != request:
 		return nil
 	}
-	s := newCallSession(ctx, &session{id: "test"}, m, newLineWriter(io.Discard), newAudience())
-	return d.answer(ctx, s)
+	c := newCall(ctx, &session{id: "test"}, m, new(admission))
+	defer c.cancel(nil)
+	c.out, c.audience, c.hangUp = newLineWriter(io.Discard), newAudience(), ctx
+	result, failure := d.respond(c.ctx, c, nil)
+	return d.encode(c.ctx, m, result, failure)
 }
 
 // lineLog is the client's end of the output. It notes Writes that are not one whole line.

@@ -1,15 +1,21 @@
 package wire
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/admit"
 )
@@ -130,7 +136,7 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 	c.base, c.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.hangUp, c.endInput = context.WithCancel(c.base)
 	c.session = &session{id: "stdio"}
-	c.legacy = newAnnouncer(d.changes(withSession(c.base, c.session)))
+	c.legacy = newAnnouncer(d.changes(context.WithValue(c.base, sessionKey{}, c.session)))
 	return c
 }
 
@@ -185,4 +191,292 @@ func writeError(err error) error {
 // refuse answers a message that starts no call.
 func (c *conn) refuse(id json.RawMessage, failure *Error) {
 	c.out.write(c.dispatcher.refusal(id, failure))
+}
+
+// worker reads when it holds the turn, and serves the call that it read while another worker reads on.
+func (c *conn) worker() {
+	for {
+		select {
+		case <-c.turn:
+		case <-c.base.Done():
+			return
+		}
+		call, err := c.read()
+		if call == nil {
+			c.ended <- err
+			return
+		}
+		// Handing the call over would wait for a processor to wake, and a new goroutine would have to grow
+		// the deep stack that decoders need. Either takes as long as a small call.
+		c.serve(call)
+	}
+}
+
+// read handles lines until the input ends or the client stops reading. It returns a call that the caller
+// serves while another worker reads on.
+func (c *conn) read() (*call, error) {
+	for {
+		line, err := c.lines.next()
+		switch {
+		case errors.Is(err, errLineTooLong):
+			c.refuse(nil, invalidRequest("message too long"))
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrClosed), errors.Is(err, io.ErrClosedPipe):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("read message: %w", err)
+		case skipSpace(line, 0) == len(line):
+		default:
+			m, err := parse(line)
+			switch {
+			case err != nil:
+				c.refuse(m.id, err)
+			case m.kind == response:
+				c.session.asks.route(m)
+			case m.kind == notification:
+				c.notice(m)
+			default:
+				if call := c.request(m); call != nil {
+					select {
+					case c.turn <- struct{}{}:
+						return call, nil
+					// All workers are busy.
+					default:
+						go c.serve(call)
+					}
+				}
+			}
+		}
+		select {
+		case <-c.out.failed:
+			return nil, writeError(c.out.err)
+		default:
+		}
+	}
+}
+
+// notice handles a notification of the client; all but these two are ignored.
+func (c *conn) notice(m *message) {
+	switch m.method {
+	case string(mcp.MethodNotificationCancelled):
+		c.calls.cancel(m)
+	case string(mcp.MethodNotificationInitialized):
+		c.legacy.open()
+	}
+}
+
+// request registers a call before the next line is read, and returns it if the caller still has to serve it.
+func (c *conn) request(m *message) *call {
+	call := newCall(c.base, c.session, m, new(admission))
+	call.out, call.audience, call.hangUp, call.wait = c.out, c.audience, c.hangUp, c.barrier
+	if m.method == string(mcp.MethodInitialize) {
+		call.release = make(chan struct{})
+	}
+	// From here on a cancellation on the next line finds the call.
+	if ok, err := c.calls.add(call); !ok {
+		call.cancel(nil)
+		if err != nil {
+			c.refuse(m.id, err)
+		}
+		return nil
+	}
+	if call.ping {
+		c.serve(call)
+		return nil
+	}
+	if call.release != nil {
+		// Requests after the handshake depend on its results, such as the revision.
+		c.barrier = call.release
+		// A list that the client requests from here on may lack a change that happens later.
+		c.audience.add(c.legacy)
+	}
+	return call
+}
+
+// serve answers one call when a slot is free, after the notifications that it sent. A call that the client
+// cancelled gets no answer.
+func (c *conn) serve(call *call) {
+	a := call.admission
+	if call.release != nil {
+		defer close(call.release)
+	}
+	defer a.release()
+	// A ping runs at once, even without a free slot.
+	if call.wait != nil && !call.ping {
+		select {
+		case <-call.wait:
+		case <-call.ctx.Done():
+		}
+	}
+	if !call.ping && !call.listen && call.release == nil {
+		a.slot = c.slots.Wait(call.ctx, "", 1, math.MaxInt64, nil)
+		if a.slot == nil {
+			return
+		}
+		a.decoding = c.decoding.Wait(call.ctx, "", len(call.msg.raw), math.MaxInt64, nil)
+		if a.decoding == nil {
+			return
+		}
+		a.memory.Memory, a.memory.Patience = c.memory, holdingPatience
+	}
+
+	result, failure := c.dispatcher.respond(call.ctx, call, nil)
+	answer := c.dispatcher.encode(call.ctx, call.msg, result, failure)
+	call.finish()
+	if call.listen && errors.Is(context.Cause(call.ctx), ErrDisconnected) {
+		c.out.hungUp(call.msg.id)
+	}
+	c.out.writeIf(answer, func() bool { return c.calls.settle(call) })
+}
+
+var errLineTooLong = errors.New("line too long")
+
+const readBuffer = 64 << 10
+
+// lineReader splits its input into lines of at most max bytes. It skips longer lines without storing them.
+type lineReader struct {
+	in      *bufio.Reader
+	max     int
+	started bool
+	err     error
+}
+
+func newLineReader(in io.Reader, limit int) *lineReader {
+	return &lineReader{in: bufio.NewReaderSize(in, readBuffer), max: limit}
+}
+
+// next returns one line without its newline; the caller owns it. The last line may lack a newline. It returns
+// errLineTooLong for a skipped line, and the input's error, including io.EOF, after the last line.
+func (r *lineReader) next() ([]byte, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	var line []byte
+	size := 0
+	for {
+		part, err := r.in.ReadSlice('\n')
+		size += len(part)
+		if err == nil {
+			part, size = part[:len(part)-1], size-1
+		}
+		if size <= r.max {
+			if len(line)+len(part) > cap(line) {
+				// Smaller steps would take several times the memory of a long line.
+				line = slices.Grow(line, max(len(line), len(part)))
+			}
+			line = append(line, part...)
+		} else {
+			line = nil
+		}
+		if err == bufio.ErrBufferFull {
+			continue
+		}
+		r.err = err
+		break
+	}
+	switch {
+	case size > r.max:
+		return nil, errLineTooLong
+	case size == 0 && r.err != nil:
+		return nil, r.err
+	}
+	if !r.started {
+		r.started = true
+		line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
+	}
+	return line, nil
+}
+
+// lineWriter writes whole lines, each with one Write. It is safe for concurrent use. After a failed Write it
+// discards everything.
+type lineWriter struct {
+	out    io.Writer
+	lock   chan struct{} // a mutex; a waiting writer can give up
+	failed chan struct{} // closed after err is set
+	err    error
+	closed chan struct{}
+
+	retired sync.Once
+}
+
+func newLineWriter(out io.Writer) *lineWriter {
+	return &lineWriter{
+		out: out, lock: make(chan struct{}, 1), failed: make(chan struct{}), closed: make(chan struct{}),
+	}
+}
+
+// write writes line and a newline. It may use the spare capacity of line.
+func (w *lineWriter) write(line []byte) {
+	w.writeIf(line, func() bool { return true })
+}
+
+// writeIf is write if wanted returns true when the lock is held.
+func (w *lineWriter) writeIf(line []byte, wanted func() bool) {
+	line = append(line, '\n')
+	select {
+	case w.lock <- struct{}{}:
+	case <-w.closed:
+		return
+	}
+	defer func() { <-w.lock }()
+	// Both channels may have been closed while this line waited.
+	select {
+	case <-w.closed:
+		return
+	case <-w.failed:
+		return
+	default:
+	}
+	if !wanted() {
+		return
+	}
+	if _, err := w.out.Write(line); err != nil {
+		w.err = err
+		close(w.failed)
+	}
+}
+
+func (w *lineWriter) notify(n mcp.JSONRPCNotification) {
+	if line, err := marshalLine(n); err == nil {
+		w.write(line)
+	}
+}
+
+// hungUp announces the end of a subscription, before its result.
+func (w *lineWriter) hungUp(id json.RawMessage) {
+	// The specification requires the notification in one place and the result in another.
+	w.notify(mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{
+		Method: string(mcp.MethodNotificationCancelled),
+		Params: mcp.NotificationParams{AdditionalFields: map[string]any{
+			"requestId": id, "reason": "the server ends",
+		}},
+	}})
+}
+
+// handOver calls write, which writes to the underlying writer, while no line is written. If write returns
+// true, nothing is written after it.
+func (w *lineWriter) handOver(write func() bool) {
+	w.lock <- struct{}{}
+	// The value is also used if write panics.
+	written := true
+	defer func() {
+		if written {
+			w.retired.Do(w.close)
+		} else {
+			<-w.lock
+		}
+	}()
+	written = write()
+}
+
+// close makes every later write a no-op. It does not wait for a Write that is blocked on a client that does
+// not read.
+func (w *lineWriter) close() { close(w.closed) }
+
+// retire ends all writing and waits for a write under way.
+func (w *lineWriter) retire() {
+	w.retired.Do(func() {
+		w.close()
+		// A response must not be touched after its handler has returned (net/http.Handler).
+		w.lock <- struct{}{}
+	})
 }

@@ -71,19 +71,6 @@ type Request struct {
 	Modern bool
 }
 
-// Decode decodes params, or a part of them, into a value. An empty raw leaves the value unchanged.
-//
-// Errors: an [*Error] for the client, followed by the decoder's error.
-func Decode(raw json.RawMessage, into any) error {
-	if len(raw) == 0 {
-		return nil
-	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("%w: %w", invalidParams(errParams), err)
-	}
-	return nil
-}
-
 // Error is a JSON-RPC error as sent to the client. All of it is public: Message and Data must not contain
 // host paths or inner causes.
 type Error struct {

@@ -130,7 +130,7 @@ func TestHTTPYieldingIsBounded(t *testing.T) {
 		}
 		return mcp.NewToolResultText("done"), nil
 	})
-	if all, each := p.h.waiting.Most(""); all != maxWaiting || each != maxWaiting/2 {
+	if all, each := p.h.waiting.Most(); all != maxWaiting || each != maxWaiting/2 {
 		t.Errorf("room for %d bytes, and %d of one principal", all, each)
 	}
 	large := `"x":"` + strings.Repeat("x", 10<<10) + `"`
@@ -238,11 +238,12 @@ func TestMemory(t *testing.T) {
 	whole, small, least := newMemory(0), newMemory(384<<20), newMemory(1)
 	for q, want := range map[*admit.Quota][2]int{whole: {960 << 20, 400 << 20}, small: {256 << 20, 256 << 20 / 12 * 5},
 		least: {leastMemory, leastMemory / 12 * 5}} {
-		if all, each := q.Most(""); all != want[0] || each != want[1] {
+		if all, each := q.Most(); all != want[0] || each != want[1] {
 			t.Errorf("room of %d bytes, %d of one principal, want %v", all, each, want)
 		}
 	}
-	a, b := admit.NewLedger(small, "a", holdingPatience), admit.NewLedger(small, "b", holdingPatience)
+	a := &admit.Ledger{Memory: small, Principal: "a", Patience: holdingPatience}
+	b := &admit.Ledger{Memory: small, Principal: "b", Patience: holdingPatience}
 	giveBack, ok := a.Borrow(ctx, 200<<20)
 	if !ok || b.Hold(ctx, 100<<20) || !b.Hold(ctx, 50<<20) || a.Hold(ctx, 1) {
 		t.Error("a picture that needs more than one principal's share leaves no room for more of theirs, and some for others")

@@ -36,7 +36,6 @@ func TestRulesChangedSinceLoad(t *testing.T) {
 // A file that was written before it came to its place is told from one that is written there.
 func TestChanged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	where := func() (string, error) { return path, nil }
 	write := func(path, text string) {
 		t.Helper()
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -68,7 +67,7 @@ func TestChanged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	how := changed(where)
+	how := changed(path)
 	for _, step := range []struct {
 		name   string
 		change func()

@@ -137,7 +137,9 @@ func (p *Process) ConfigPath() (string, error) {
 // ConfigChanged returns a function that reports whether the configuration file was replaced or written since
 // the previous call.
 func (p *Process) ConfigChanged() func() bool {
-	file := changed(p.ConfigPath)
+	// Without a path there is no file that could change.
+	path, _ := p.ConfigPath()
+	file := changed(path)
 	return func() bool { return file() != Unchanged }
 }
 
@@ -161,8 +163,9 @@ func (p *Process) RulesChanged() func() Change {
 }
 
 func (p *Process) lookAtRules() func() Change {
-	file, lock := changed(p.ConfigPath), changed(p.LockPath)
-	return func() Change { return max(file(), lock()) }
+	path, _ := p.ConfigPath()
+	lock, _ := p.LockPath()
+	return changed(path, lock)
 }
 
 // state describes a file at one time; the zero value is a missing file.
@@ -172,11 +175,10 @@ type state struct {
 	content string // to ignore a file that was touched but not changed
 }
 
-// look returns the state of the file at a path. It reuses the content of an earlier state with the same
-// times.
-func look(where func() (string, error), earlier state) state {
-	path, err := where()
-	if err != nil || path == "" {
+// look returns the state of the file at a path, which may be empty. It reuses the content of an earlier state
+// with the same times.
+func look(path string, earlier state) state {
+	if path == "" {
 		return state{}
 	}
 	info, err := os.Stat(path)
@@ -198,20 +200,28 @@ func look(where func() (string, error), earlier state) state {
 	return now
 }
 
-// changed returns a function that reports how the file at a path changed since the previous call.
-func changed(where func() (string, error)) func() Change {
-	last := look(where, state{})
+// changed returns a function that reports how the files at paths changed since the previous call.
+func changed(paths ...string) func() Change {
+	last := make([]state, len(paths))
+	for i, path := range paths {
+		last[i] = look(path, state{})
+	}
 	return func() Change {
-		before := last
-		last = look(where, before)
-		switch {
-		case last.content == before.content:
-			return Unchanged
-		case before.info != nil && last.info != nil && !os.SameFile(before.info, last.info) &&
-			fsys.ChangeTime(last.info) > last.info.ModTime().UnixNano(): // the rename set the change time
-			return Replaced
+		change := Unchanged
+		for i, path := range paths {
+			before := last[i]
+			now := look(path, before)
+			last[i] = now
+			switch {
+			case now.content == before.content:
+			case before.info != nil && now.info != nil && !os.SameFile(before.info, now.info) &&
+				fsys.ChangeTime(now.info) > now.info.ModTime().UnixNano(): // the rename set the change time
+				change = max(change, Replaced)
+			default:
+				change = Written
+			}
 		}
-		return Written
+		return change
 	}
 }
 

@@ -34,6 +34,8 @@ type Options struct {
 	In       io.Reader // of stdio
 	Out, Err io.Writer // of stdio, and of the log
 	Version  string    // of the server
+	// Begins is called before the server reads In: from then on it answers its client. Optional.
+	Begins func()
 	// ServePage serves the operator's page at a listener until ctx ends.
 	ServePage func(ctx context.Context, listener net.Listener, source PageSource) error
 	// Again returns the options of the same command line with the current configuration; nil if it cannot be

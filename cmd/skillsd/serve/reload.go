@@ -166,7 +166,7 @@ func (r *reloader) replace(ctx context.Context, p *Plan, live []string) error {
 	}
 	// Finding interpreters again starts each of them, which calls would wait for.
 	if !slices.Equal(was.own, p.own) || slices.Contains(live, "interpreters") {
-		was.Detection.look(next.finder(p, was.Detection.writable))
+		was.Detection.interpreters.Store(next.finder(p, was.Detection.writable))
 	}
 	rules := session.Rules{Policy: p.Policy, Secret: next.Process.Secret, Limits: next.Limits.Limits,
 		Facts: facts, ClientWorkspace: was.fromClient,

@@ -313,6 +313,9 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 			"`skillsd setup "+
 			"claude --write`; Ctrl-C ends this one")
 	}
+	if o.Begins != nil {
+		o.Begins()
+	}
 	return server.ServeStdio(ctx, o.In, o.Out)
 }
 

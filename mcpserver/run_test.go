@@ -1,17 +1,56 @@
 package mcpserver
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/mark3labs/mcp-go/mcp"
+
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 )
+
+// The form of a client with fields begins with a decision, so that a form that comes back as it was sent has
+// no choice of anybody; another form has none without a decision.
+func TestFormAnswer(t *testing.T) {
+	for _, tt := range []struct {
+		begun  bool // the form began with a decision
+		result string
+		want   session.Answer
+	}{
+		{true, `{"action":"accept"}`, session.Answer{Action: "accept"}},
+		{true, `{"action":"accept","content":{}}`, session.Answer{Action: "accept"}},
+		{true, `{"action":"accept","content":{"decision":"Run it once"}}`, session.Answer{Action: "accept"}},
+		{true, `{"action":"accept","content":{"decision":"Do not run it"}}`, session.Answer{Action: "decline", Chosen: true}},
+		{false, `{"action":"accept"}`, session.Answer{Action: "accept", Unclear: true}},
+		{false, `{"action":"accept","content":{}}`, session.Answer{Action: "accept", Unclear: true}},
+		{false, `{"action":"accept","content":7}`, session.Answer{Action: "accept", Unclear: true}},
+		{false, `{"action":"accept","content":{"Decision":"Run it once"}}`, session.Answer{Action: "accept", Unclear: true}},
+		{false, `{"action":"accept","content":{"decision":"yes"}}`, session.Answer{Action: "accept", Unclear: true}},
+		{false, `{"action":"accept","content":{"decision":"Run it once"}}`, session.Answer{Action: "accept", Chosen: true}},
+		{false, `{"action":"accept","content":{"decision":"Run it, and this script for the whole session"}}`, session.Answer{Action: "accept", Chosen: true, Remember: true}},
+		{false, `{"action":"accept","content":{"decision":"Do not run it"}}`, session.Answer{Action: "decline", Chosen: true}},
+		{false, `{"action":"decline","content":{"decision":"Run it once"}}`, session.Answer{Action: "decline"}},
+		{false, `{"action":"cancel"}`, session.Answer{Action: "cancel"}},
+	} {
+		var result mcp.ElicitationResult
+		if err := json.Unmarshal([]byte(tt.result), &result); err != nil {
+			t.Fatal(err)
+		}
+		got := *formAnswer("", &result, tt.begun)
+		got.Content = nil
+		if got.State != "" || got.Action != tt.want.Action || got.Remember != tt.want.Remember ||
+			got.Chosen != tt.want.Chosen || got.Unclear != tt.want.Unclear {
+			t.Errorf("begun %v, %s: %+v, want %+v", tt.begun, tt.result, got, tt.want)
+		}
+	}
+}
 
 // Arguments that name a file of the client's directory are named if the script did not see it, for the client
 // that started the process and for nothing outside of that directory.
@@ -82,7 +121,7 @@ func TestUnseen(t *testing.T) {
 		if tt.workspace != "" {
 			result.Output.Skillsd.Workspace = tt.workspace
 		}
-		got := (&Server{cfg: tt.cfg}).unseen(&tt.call, RunArgs{Args: tt.args, Cwd: tt.cwd}, result)
+		got := (&Server{cfg: tt.cfg}).mistakes(&tt.call, RunArgs{Args: tt.args, Cwd: tt.cwd}, result)
 		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) || strings.Count(got, "\n") > 1 {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}

@@ -1,0 +1,405 @@
+package mcpserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
+	"github.com/skillsd/skillsd/mcpserver/tasks"
+	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// progressEvery is the interval of progress notifications of a running script.
+const progressEvery = 15 * time.Second
+
+// run is run_skill_script.
+func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
+	var args RunArgs
+	invalid := decodeArguments(request.Params.RawArguments, &args, "skill")
+	invalid = cmp.Or(invalid, s.checkRun(args))
+	var answered *session.Answer
+	if response, given := request.Params.InputResponses[askApproval]; given {
+		if response.DecodeFor(mcp.MethodElicitationCreate) != nil || response.Elicitation == nil {
+			return answer{}, &wire.Error{Code: mcp.INVALID_PARAMS,
+				Message: "inputResponses." + askApproval + " is not the result of an elicitation"}
+		}
+		answered = formAnswer(request.Params.RequestState, response.Elicitation, clientOf(ctx).cutsForms)
+	}
+	// A script must not outlive its client.
+	ctx, release := wire.KillAtEOF(ctx)
+	defer release()
+	ses, call, err := s.open(ctx, request.Params.Name, request.Params.Meta.AdditionalFields, args.Activation)
+	if err != nil {
+		return answer{}, err
+	}
+	call.YieldSlot = func() bool { return wire.YieldSlot(ctx) }
+
+	stop, reporting, task := func() {}, ctx, tasks.FromContext(ctx)
+	if task != nil {
+		// No other server has the session, so the work of the call is done here. A server that forwarded the
+		// call would keep a task that never ends.
+		task.Here()
+		reporting = task.Request()
+	}
+	if request.Params.Meta.ProgressToken != nil {
+		stop = s.reportProgress(reporting, &call)
+	}
+	if task != nil {
+		call.Progress = task.Progress(call.Progress)
+	}
+
+	client := wire.ClientOf(ctx)
+	run := session.RunRequest{
+		Call: call, Skill: args.Skill, Path: args.Path, Args: args.Args, Cwd: args.Cwd,
+		Invalid: invalid, CanAsk: canAsk(client), Fields: clients[client.Info.Name].cutsForms,
+		Answer: answered, ShowOut: call.Records == nil,
+	}
+	if args.TimeoutMs != nil && invalid == nil {
+		run.Timeout = time.Duration(*args.TimeoutMs) * time.Millisecond
+	}
+	if args.Stdin != nil {
+		run.Stdin = []byte(*args.Stdin)
+	}
+	result, err := ses.RunScript(ctx, run)
+	if err != nil {
+		result, err = s.approved(ctx, ses, run, err)
+	}
+	// MCP allows no progress notification after the result.
+	stop()
+	if err != nil {
+		return s.notRun(ctx, &call, args.Cwd, err)
+	}
+	return answer{text: renderRun(result, s.mistakes(&call, args, result)), output: result.Output,
+		blocks: outBlocks(result), failed: result.Outcome != "exited" && !result.Opaque}, nil
+}
+
+// checkRun returns the first error in the numbers and sizes of a run, or nil.
+func (s *Server) checkRun(args RunArgs) *session.Error {
+	_, limit := s.cfg.Sessions.Timeouts()
+	most := limit.Milliseconds()
+	switch {
+	case args.TimeoutMs != nil && (*args.TimeoutMs < 1 || *args.TimeoutMs > most):
+		return invalidArguments(fmt.Sprintf(`argument "timeoutMs" must be between 1 and %d`, most),
+			"send a number in that range, or leave it out")
+	case args.Stdin != nil && len(*args.Stdin) > MaxStdinBytes:
+		return invalidArguments(`argument "stdin" is longer than 1 MiB`,
+			"pass less text, or let the script read a file of the workspace")
+	}
+	return nil
+}
+
+// approved asks the client for its user's approval of a run that was refused with err, while the call waits,
+// if that is how its revision asks, and runs the script then. On 2026-07-28 it returns the question as its
+// error.
+func (s *Server) approved(
+	ctx context.Context, ses *session.Session, run session.RunRequest, err error,
+) (result *session.RunResult, _ error) {
+	if s.awaited(ctx, run, err) {
+		result, err = ses.RunScript(ctx, run)
+	}
+	question, asks := errors.AsType[*session.Question](err)
+	if !asks || wire.ClientOf(ctx).Modern {
+		return result, err
+	}
+	run.Answer = s.elicit(ctx, question)
+	return ses.RunScript(ctx, run)
+}
+
+// awaited waits until the user has approved a refused run outside of the client, or can no longer do so, and
+// reports whether to try the run again. It is for clients with tasks, whose calls can wait. A harness that
+// asks for records gets the refusal at once, as from its own tools.
+func (s *Server) awaited(ctx context.Context, run session.RunRequest, err error) bool {
+	denied, ok := errors.AsType[*session.Denied](err)
+	if !ok || run.CanAsk || run.Call.Records != nil || tasks.FromContext(ctx) == nil {
+		return false
+	}
+	code, where := denied.Object.ApprovalCode, ""
+	if code == "" {
+		return false
+	}
+	if run.Call.Remote {
+		where = ", where the server runs, or on its page"
+	}
+	run.Call.Progress("waits until the user approves it: skillsd approve " + code + where)
+	s.cfg.Sessions.AwaitApproval(ctx, code)
+	return ctx.Err() == nil
+}
+
+// notRun returns the answer of a call whose script did not run.
+func (s *Server) notRun(ctx context.Context, call *session.Call, cwd string, err error) (answer, error) {
+	question, asks := errors.AsType[*session.Question](err)
+	if !asks {
+		return answer{}, s.withCwd(call, cwd, err)
+	}
+	// The result is the question itself (SEP-2322), and the client calls again with the answer.
+	form := &mcp.CallToolResult{}
+	form.ResultType, form.RequestState = mcp.ResultTypeInputRequired, question.State
+	form.InputRequests = mcp.InputRequests{
+		askApproval: mcp.NewElicitationInputRequest(elicitation(ctx, question))}
+	return answer{asks: form}, nil
+}
+
+// withCwd returns the error of a run, with the name that its working directory has for the script if the
+// client gave the path of a directory of its workspace.
+func (s *Server) withCwd(call *session.Call, cwd string, err error) error {
+	plain, isPlain := errors.AsType[*session.Error](err)
+	if !isPlain || !fault.IsCwd(err) || call.Remote || !filepath.IsAbs(cwd) {
+		return err
+	}
+	inside, isBelow := fsys.Below(s.mounted(call), cwd)
+	if !isBelow {
+		return err
+	}
+	named := *plain
+	named.Remedy = "call again with cwd " + path.Join(session.WorkspaceDir, filepath.ToSlash(inside)) +
+		", which is that directory for the script"
+	return &named
+}
+
+// mistakes returns lines about what a call got wrong: arguments that name a file in the client's directory
+// that the script did not see, since most programs continue without it, or report only that it is missing;
+// and a timeout that its entry does not allow.
+func (s *Server) mistakes(call *session.Call, args RunArgs, r *session.RunResult) string {
+	var lines strings.Builder
+	x := r.Output.Skillsd
+	// The answer reveals which files exist, so it is given only to the client that started this process, and
+	// only about files in its directory.
+	dir := cmp.Or(call.Workspace.Path, s.cfg.WorkDir)
+	if !call.Remote && dir != "" && !r.Sealed && r.Output.ExecutionTarget == "sandbox" && x != nil {
+		mounted := ""
+		if r.SeesWorkspace() {
+			mounted = s.mounted(call)
+		}
+		for _, file := range Unseen(args.Args, args.Cwd, dir, mounted) {
+			advice := "the script sees none of the user's files; pass its text on stdin"
+			if file.Inside != "" {
+				advice = "there it is `" + oneLine(file.Inside) + "`"
+			}
+			fmt.Fprintf(&lines, "`%s` does not exist in the sandbox: %s\n", oneLine(file.Arg), advice)
+		}
+	}
+	if x != nil && r.Outcome == "timeout" && !r.Opaque && args.TimeoutMs != nil &&
+		*args.TimeoutMs > x.Limits.TimeoutMS {
+		fmt.Fprintf(&lines, "The entry of this script allows timeoutMs of %d at most.\n", x.Limits.TimeoutMS)
+	}
+	return lines.String()
+}
+
+// maxUnseen is the maximum number of arguments of a run that are checked and named.
+const maxUnseen = 5
+
+// mounted returns the directory that is the workspace of a call, if it has one.
+func (s *Server) mounted(call *session.Call) string {
+	if s.cfg.AskWorkspace && call.Workspace.Path != "" {
+		return call.Workspace.Path
+	}
+	return cmp.Or(s.cfg.Workspace, call.Workspace.Path, s.cfg.WorkDir)
+}
+
+// UnseenFile is an argument of a run that names an existing file, which has another name for the script.
+type UnseenFile struct {
+	Arg    string
+	Inside string // its path in the sandbox; empty if the script does not see it
+}
+
+// Unseen returns the first arguments that name a file in dir, or in mounted, that a script with the working
+// directory cwd did not see under that name. Relative arguments are meant from dir. mounted is the directory
+// that is the script's workspace, or "". If a name leads up from dir, the file may be missing there, since
+// the script cannot make it under that name.
+func Unseen(args []string, cwd, dir, mounted string) (files []UnseenFile) {
+	for _, written := range args[:min(len(args), maxUnseen)] {
+		arg := FileArg(written)
+		whole, isWhole := arg, filepath.IsAbs(arg)
+		if !isWhole {
+			whole = filepath.Join(dir, arg)
+		}
+		name, isHere := fsys.Below(dir, whole)
+		inside, isMounted := fsys.Below(mounted, whole)
+		// A relative argument is resolved where the script starts, which is the workspace if there is one.
+		isSeen := mounted != "" && filepath.IsLocal(arg) && fsys.Exists(filepath.Join(mounted, arg))
+		switch {
+		case arg == "" || isHere && name == "." || !isWhole && (isSeen || cwd != ""):
+		case isMounted && (existsIn(mounted, inside) || !isWhole && !filepath.IsLocal(arg) &&
+			existsIn(mounted, filepath.Dir(inside))):
+			files = append(files, UnseenFile{arg, path.Join(session.WorkspaceDir, filepath.ToSlash(inside))})
+		case isHere && mounted == "" && existsIn(dir, name):
+			files = append(files, UnseenFile{Arg: arg})
+		}
+	}
+	return files
+}
+
+// FileArg returns the part of an argument that may name a file: the value of an option, else all of it.
+func FileArg(arg string) string {
+	_, value, isOption := strings.Cut(arg, "=")
+	if isOption && strings.HasPrefix(arg, "-") {
+		return value
+	}
+	return arg
+}
+
+// existsIn reports whether a name exists below a directory, without a link that leads out of it.
+func existsIn(dir, name string) bool {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	return fsys.ExistsIn(root, name)
+}
+
+// refuseRun is run_skill_script of a server that does not offer it. A model may have read of the tool in a
+// skill, and the refusal is recorded.
+func (s *Server) refuseRun(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
+	ses, call, err := s.open(ctx, request.Params.Name, request.Params.Meta.AdditionalFields, "")
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{}, ses.Permit(ctx, session.PermitRequest{Call: call, Class: policy.SideEffect})
+}
+
+// reportProgress sends a progress notification at once, at every message of the call and every progressEvery,
+// until stop is called.
+func (s *Server) reportProgress(ctx context.Context, call *session.Call) (stop func()) {
+	messages := make(chan string, 4)
+	call.Progress = func(message string) {
+		select {
+		case messages <- message:
+			return
+		default:
+		}
+		// A slow client gets only the newest message. This is the only sender.
+		select {
+		case <-messages:
+		default:
+		}
+		messages <- message
+	}
+	// The call may end without stop if its handler panics.
+	ctx, cancel := context.WithCancel(ctx)
+	var reporting sync.WaitGroup
+	reporting.Go(func() {
+		ticker := time.NewTicker(progressEvery)
+		defer ticker.Stop()
+		message := "requested"
+		for step := 1; ; step++ {
+			params := map[string]any{"progress": step, "message": message}
+			if err := wire.Notify(ctx, string(mcp.MethodNotificationProgress), params); err != nil {
+				s.cfg.Logger.DebugContext(ctx, "progress not sent")
+			}
+			select {
+			case message = <-messages:
+			case <-ticker.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		reporting.Wait()
+	}
+}
+
+// askApproval names the one input request of a call that needs an approval.
+const askApproval = "approval"
+
+// fieldDecision is the field of the form with the decision; the others are its values. Clients show the
+// values unchanged, Claude Code their first 46 characters; "yes" or "no" would read as an answer to the whole
+// question.
+const (
+	fieldDecision   = "decision"
+	decisionOnce    = "Run it once"
+	decisionSession = "Run it, and this script for the whole session"
+	decisionNo      = "Do not run it"
+)
+
+// canAsk reports whether a client declares that it can show a form to its user. Any other client is never
+// asked, and its call is refused.
+func canAsk(client wire.Client) bool {
+	asks := client.Capabilities.Elicitation
+	return asks != nil && (asks.Form != nil || asks.URL == nil)
+}
+
+// elicitation returns the form of a question. Accepting it is the approval, unless the decision is no.
+func elicitation(ctx context.Context, q *session.Question) mcp.ElicitationParams {
+	decision := map[string]any{"type": "string", "title": "Decision"}
+	// The first value is no, because a client with its cursor there must not run the script at a stray key. A
+	// client with fields must go to the end of the form to accept it.
+	values := []any{decisionNo, decisionOnce}
+	if q.Remember {
+		values = append(values, decisionSession)
+	}
+	schema := map[string]any{"type": "object", "required": []string{fieldDecision}}
+	if clientOf(ctx).cutsForms {
+		values, decision["default"] = append(values[1:], decisionNo), decisionOnce
+		delete(schema, "required")
+	}
+	decision["enum"] = values
+	// Clients sort the properties by name.
+	properties := map[string]any{fieldDecision: decision}
+	for _, field := range q.Fields {
+		properties[field.Name] = map[string]any{"type": "string", "title": field.Title, "default": field.Text}
+	}
+	schema["properties"] = properties
+	return mcp.ElicitationParams{Mode: mcp.ElicitationModeForm, Message: q.Message, RequestedSchema: schema}
+}
+
+// formAnswer reads a returned form. A form with a default decision was accepted unchanged if it has that
+// decision or none; another form without a decision was not filled in.
+func formAnswer(state string, result *mcp.ElicitationResult, begun bool) *session.Answer {
+	a := &session.Answer{State: state, Action: string(result.Action)}
+	fields, isObject := result.Content.(map[string]any)
+	a.Content = fields
+	decision, given := fields[fieldDecision]
+	for key := range fields {
+		// Another reader might take such a key for the field.
+		given = given || strings.EqualFold(key, fieldDecision)
+	}
+	if result.Action != mcp.ElicitationResponseActionAccept {
+		return a
+	}
+	switch {
+	case result.Content == nil, isObject && !given:
+		a.Unclear = !begun
+	case decision == decisionOnce:
+		a.Chosen = !begun
+	case decision == decisionSession:
+		a.Remember, a.Chosen = true, true
+	case decision == decisionNo:
+		a.Action, a.Chosen = string(mcp.ElicitationResponseActionDecline), true
+	default:
+		a.Unclear = true
+	}
+	return a
+}
+
+// elicit asks a client of an older revision while its call waits. Any failure is a refusal.
+func (s *Server) elicit(ctx context.Context, q *session.Question) *session.Answer {
+	ctx, cancel := context.WithDeadline(ctx, q.Until)
+	defer cancel()
+	var result mcp.ElicitationResult
+	if err := wire.Ask(ctx, mcp.MethodElicitationCreate, elicitation(ctx, q), &result); err != nil {
+		answer := canceled(q.State)
+		answer.Failed = errors.Is(err, wire.ErrFailed) || errors.Is(err, wire.ErrNotAsked)
+		return answer
+	}
+	return formAnswer(q.State, &result, clientOf(ctx).cutsForms)
+}
+
+func canceled(state string) *session.Answer {
+	return &session.Answer{State: state, Action: string(mcp.ElicitationResponseActionCancel)}
+}
