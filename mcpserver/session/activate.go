@@ -344,7 +344,7 @@ func (s *Session) activationEvent(
 		Skillsd: &cfharness.ActivationExtension{
 			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, TaskID: r.call.Turn,
 			// After an update, the lock file no longer leads from this digest to the source of the skill.
-			Origin:       s.inForce().Facts.OriginOf(ctx, l.Skill, l.Index.TreeDigest),
+			Origin:       s.rules.Load().Facts.OriginOf(ctx, l.Skill, l.Index.TreeDigest),
 			HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),
 			Repeated: l.Sent, Sent: r.call.Source != "", Suspicious: suspicious,
 		},

@@ -15,7 +15,6 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -332,7 +331,7 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	}
 	ses.makeCache(r, result)
 	// The sender does not have the values of this machine's secrets, so it could not redact them.
-	done.Withheld, done.Recounted = secrets.Result(r.secrets, result, r.cmd.given)
+	done.Withheld, done.Recounted = redactResult(r.secrets, result, r.cmd.given)
 	out, sum := streamOf(&result.Stdout), streamOf(&result.Stderr)
 	done.Record = *r.extension(result, &RunResult{Stdout: out, Stderr: sum}, done.Recounted, ending{})
 	done.Record.Worker, done.Record.WorkerRules = done.Name, done.Rules

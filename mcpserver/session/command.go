@@ -19,7 +19,6 @@ import (
 	"github.com/lmittmann/tint"
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
@@ -45,7 +44,7 @@ type command struct {
 	secrets  *redact.Redactor // of every declared secret, those that the script is given included
 	given    bool             // the script is given a value that must not be shown
 	proxy    *egress.Proxy    // nil without a network
-	cache    caches.Key       // of the interpreter's compiled modules; zero if they cannot be cached
+	uncached *cacheKey        // of compiled modules that could be cached and are not; nil if there are none
 	cached   digest.Digest    // of the tree with the cache that the run got, or ""
 	home     string           // home directory of a script on the host; "" in the sandbox
 	hostCwd  string           // directory in which a script on the host starts, for the record
@@ -177,7 +176,7 @@ func (s *Session) givePackages(ctx context.Context, r *run, c *command) error {
 //
 // Errors: *Error.
 func (s *Session) giveSecrets(r *run, c *command) (env []string, secrets map[string]string, err error) {
-	env, secrets, err = s.declared(&r.rules.Rules).Variables(r.grant.Entry)
+	env, secrets, err = s.variables(&r.rules.Rules, r.grant.Entry)
 	c.given = len(secrets) > 0
 	if err == nil && c.given {
 		c.secrets, err = s.redactorWith(secrets)
@@ -485,7 +484,7 @@ func (s *Session) limits(
 // Timeouts returns the timeout of a script if neither its entry nor the call sets one, and the longest
 // timeout that a call may set.
 func (s *Sessions) Timeouts() (usual, most time.Duration) {
-	configured := s.inForce().Limits
+	configured := s.rules.Load().Limits
 	return cmp.Or(configured.Timeout, defaultTimeout), mostOf(configured)
 }
 
@@ -567,7 +566,7 @@ func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
 	if r.grant.Entry.Execution == policy.ExecutionStdin || c.Interpreter.Digest == "" || c.Root != nil {
 		return
 	}
-	key := caches.Key{
+	key := cacheKey{
 		Tree:        r.tree.Digest,
 		Interpreter: c.Interpreter.Digest + " " + c.Interpreter.Version,
 	}
@@ -578,9 +577,9 @@ func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
 	default:
 		return
 	}
-	c.cache = key
-	found := s.caches.Get(key)
+	found := s.caches.get(key)
 	if found == "" {
+		c.uncached = &key
 		return
 	}
 	// The error of a canceled call would drop a cache that is in order.
@@ -588,7 +587,8 @@ func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
 	if err != nil {
 		s.cfg.Logger.WarnContext(ctx, "stored cache of an interpreter cannot be read; it will be made again",
 			slog.String("skill", r.script.skill.Path), tint.Err(err))
-		s.caches.Drop(key)
+		s.caches.drop(key)
+		c.uncached = &key
 		return
 	}
 	handle, err := tree.Open()
@@ -603,41 +603,4 @@ func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
 	// The tree with the cache has all files of the run's tree, and replaces it.
 	c.Tree.Close()
 	c.Tree = handle
-}
-
-// makeCache makes a cache of the interpreter's compiled modules for later runs, in the background.
-func (s *Session) makeCache(r *run, result *sandbox.Result) {
-	key := r.cmd.cache
-	if key.Tree == "" || r.cmd.cached != "" || result.Outcome != sandbox.Exited {
-		return
-	}
-	ctx, ok := s.caches.Begin(key)
-	if !ok {
-		return
-	}
-	// A run that waits for the spare slot cancels the compiler.
-	ctx, stop := context.WithCancel(ctx)
-	slot, ok := s.queue.Spare(r.call.Principal.Name, stop)
-	if !ok {
-		stop()
-		s.caches.End(key, "", true)
-		return
-	}
-	tree, f, interpreter := r.tree, r.script, r.cmd.Interpreter
-	if r.cmd.packages != nil {
-		interpreter = r.cmd.packages.Base
-	}
-	go func() {
-		compiler := caches.Compiler{Runner: s.cfg.Runner, Trees: s.cfg.Trees, Limits: s.inForce().Limits}
-		made, err := compiler.Compile(ctx, *f.file.Program(), interpreter, tree, f.path)
-		givenUp := ctx.Err() != nil
-		// The slot is released before the next cache may begin: only one spare slot is held at a time.
-		slot.Release()
-		stop()
-		s.caches.End(key, made, givenUp)
-		if err != nil && !givenUp {
-			s.cfg.Logger.Debug("no cache of an interpreter", slog.String("skill", f.skill.Path),
-				slog.String("interpreter", interpreter.Name), tint.Err(err))
-		}
-	}()
 }

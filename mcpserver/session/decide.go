@@ -547,7 +547,7 @@ type narrowed struct {
 // of a call and its session. While a snapshot is current, equal parts are the same pointer.
 func (s *Sessions) Visible(principal policy.Principal, profiles ...string) *skills.Snapshot {
 	snapshot := s.cfg.Registry.Snapshot()
-	paths, all := s.Policy().Visible(principal, profiles)
+	paths, all := s.rules.Load().Policy.Visible(principal, profiles)
 	if all {
 		return snapshot
 	}
@@ -571,6 +571,6 @@ func (s *Session) visible(call Call) *skills.Snapshot {
 
 // narrows reports whether a call sees only a part of the catalogue.
 func (s *Session) narrows(call Call) bool {
-	_, all := s.Policy().Visible(call.Principal, []string{s.profile, call.Profile})
+	_, all := s.rules.Load().Policy.Visible(call.Principal, []string{s.profile, call.Profile})
 	return !all
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -104,7 +103,7 @@ type redacted struct {
 // redact removes the secrets from a result. What it returns includes the redactions that the worker of the
 // run made.
 func (r *run) redact(result *sandbox.Result) redacted {
-	withheld, recounted := secrets.Result(r.secrets, result, r.cmd.given)
+	withheld, recounted := redactResult(r.secrets, result, r.cmd.given)
 	if done := r.cmd.done; done != nil {
 		withheld, recounted = append(withheld, done.Withheld...), recounted || done.Recounted
 	}
@@ -423,7 +422,7 @@ func (s *Session) executionRow(ctx context.Context, r *run, o *cfharness.RunOutp
 	}
 	if x := o.Skillsd; x != nil {
 		kept := *x
-		kept.Origin = s.inForce().Facts.OriginOf(ctx, r.script.skill, x.TreeDigest)
+		kept.Origin = s.rules.Load().Facts.OriginOf(ctx, r.script.skill, x.TreeDigest)
 		row.Skillsd = &kept
 	}
 	if o.SandboxResourcePath != "" {

@@ -98,7 +98,7 @@ func (s *Session) restore(ctx context.Context, p *earlier.Session) {
 	}
 	s.restored[p.ID] = true
 	// The mode first: no restored skill may be used in a more permissive mode.
-	s.raise(s.inForce(), p.Mode)
+	s.raise(s.rules.Load(), p.Mode)
 	// Only session.started names the parent, so a session that has begun keeps the parent that it recorded.
 	if !s.began && s.parent == "" {
 		s.parent = p.ID

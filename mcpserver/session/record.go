@@ -8,7 +8,6 @@ import (
 	"log/slog"
 
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -67,7 +66,14 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 	if e.Kind == provenance.KindSessionStarted {
 		e.Parent = s.parent
 	}
-	secrets.Event(s.Secrets(), e)
+	// A call chose these texts. Digests and the id of the session stay exact, since they are compared.
+	if secrets := s.Secrets(); secrets != nil {
+		for _, text := range []*string{&e.Client, &e.Skill, &e.Path, &e.Detail} {
+			*text = secrets.Text(*text)
+		}
+		e.Row, e.Decision, e.Invocation = secrets.JSON(e.Row), secrets.JSON(e.Decision),
+			secrets.JSON(e.Invocation)
+	}
 	err := s.cfg.Records.Append(ctx, e)
 	_, full := errors.AsType[*provenance.FullError](err)
 	// A full quota has its own error, and the session works again when there is room.
@@ -194,7 +200,7 @@ type request struct {
 }
 
 func (s *Session) newRequest(call Call, class policy.Class) *request {
-	is := s.inForce()
+	is := s.rules.Load()
 	r := &request{call: call, class: class, rules: is, mode: s.raise(is, call.Mode),
 		slot:    is.snapshots.binding,
 		summary: cfharness.ToolInputSummary{Type: cfharness.TypeToolInputSummary, ToolID: call.Method}}

@@ -197,8 +197,8 @@ func TestInvocationHidesSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Policy = policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: allowed, Release: policy.ReleaseObserved, Tools: []string{"load_skill", "run_skill_script"}})
-	b.cfg.Secret = func(string) (string, error) { return secret, nil }
+	b.setPolicy(policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: allowed, Release: policy.ReleaseObserved, Tools: []string{"load_skill", "run_skill_script"}}))
+	b.rules.Load().Secret = func(string) (string, error) { return secret, nil }
 	b.load("demo")
 	ses, call := b.call("run_skill_script")
 	call.Records = &Recorder{}

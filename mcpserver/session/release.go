@@ -146,7 +146,7 @@ func (s *Session) showOut(ctx context.Context, r *run, result *sandbox.Result, a
 			answer.OutShown = append(answer.OutShown, shown)
 			continue
 		}
-		if path := s.inForce().Facts.Path; path != nil && r.call.HostPaths {
+		if path := s.rules.Load().Facts.Path; path != nil && r.call.HostPaths {
 			shown.HostPath = path(s.id, strings.TrimPrefix(out.URI, ArtifactBase))
 		}
 		var kept []byte

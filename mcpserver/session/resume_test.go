@@ -150,7 +150,7 @@ func TestResumeMode(t *testing.T) {
 		t.Errorf("the mode was not raised for the session: %v", err)
 	}
 	b = b.restart()
-	if err := b.Resume(t.Context(), id, local, false); err != nil || b.Current().raise(b.Current().inForce(), 0) != policy.EnforceExplicit {
+	if err := b.Resume(t.Context(), id, local, false); err != nil || b.Current().raise(b.Current().rules.Load(), 0) != policy.EnforceExplicit {
 		t.Errorf("resumed in another mode: %v", err)
 	}
 	b = b.restart()

@@ -28,17 +28,13 @@ type Rules struct {
 	Facts           snapshot.Facts
 }
 
-func (c *Config) rules() Rules {
-	return Rules{c.Policy, c.Secret, c.ClientWorkspace, c.Environments, c.Limits, c.Facts}
-}
-
 // inForce has the rules of one configuration. They stay the same for the whole of a request, except for a
 // run that waited for a slot.
 type inForce struct {
 	Rules
 	number    int      // number of earlier replacements
 	changed   string   // the difference to the rules before, in words
-	secrets   []string // names of the secrets of all entries so far
+	secrets   []string // names of the secrets that entries have or had
 	snapshots *snapshotCache
 
 	trees map[string]digest.Digest // of allowlisted skills when they were pinned, by path
@@ -49,19 +45,23 @@ type inForce struct {
 // without a digest approves only these. file is empty if the script did not exist.
 type pin struct{ tree, file digest.Digest }
 
-// inForce returns the rules that are in force now.
-func (s *Sessions) inForce() *inForce {
-	if replaced := s.replaced.Load(); replaced != nil {
-		return replaced
+// newRules returns rules in which no entry is pinned yet. earlier are the names of the secrets that entries
+// had before.
+func newRules(rules Rules, earlier []string) *inForce {
+	secrets := slices.Clone(earlier)
+	for _, entry := range rules.Policy.Entries() {
+		secrets = append(secrets, entry.Secrets...)
 	}
-	return &inForce{Rules: s.cfg.rules(), snapshots: &s.snapshots, trees: s.trees, pins: s.pins}
+	slices.Sort(secrets)
+	return &inForce{Rules: rules, secrets: slices.Compact(secrets), snapshots: newSnapshotCache(rules.Facts),
+		trees: map[string]digest.Digest{}, pins: map[string]pin{}}
 }
 
 // Policy returns the policy that is in force now.
-func (s *Sessions) Policy() *policy.Policy { return s.inForce().Policy }
+func (s *Sessions) Policy() *policy.Policy { return s.rules.Load().Policy }
 
 // Replacements returns the number of times that the rules were replaced.
-func (s *Sessions) Replacements() int { return s.inForce().number }
+func (s *Sessions) Replacements() int { return s.rules.Load().number }
 
 // Replace puts new rules in force for the requests that begin from now on; changed is the difference in
 // words. An entry that did not change keeps the files to which it was pinned. Approvals for the rest of a
@@ -75,10 +75,9 @@ func (s *Sessions) Replace(ctx context.Context, rules Rules, changed string) err
 	if err := s.checkEntries(ctx, &rules); err != nil {
 		return err
 	}
-	old := s.inForce()
-	is := &inForce{Rules: rules, number: old.number + 1, changed: changed,
-		secrets: secretsOf(old), trees: map[string]digest.Digest{}, pins: map[string]pin{},
-		snapshots: newSnapshotCache(rules.Facts)}
+	old := s.rules.Load()
+	is := newRules(rules, old.secrets)
+	is.number, is.changed = old.number+1, changed
 	same := map[string]bool{} // entries that did not change
 	alike := likewise(old.Policy, rules.Policy)
 	for _, entry := range rules.Policy.Entries() {
@@ -98,7 +97,7 @@ func (s *Sessions) Replace(ctx context.Context, rules Rules, changed string) err
 	s.pinAll(ctx, is, func(entry policy.Entry) bool {
 		return entry.Pin != "" || !same[entry.Skill+":"+entry.Path]
 	})
-	s.replaced.Store(is)
+	s.rules.Store(is)
 	// An approval that is given after this belongs to the rules before, and keepApproval refuses it by their
 	// number.
 	s.forgetApproved(func(key approval.Key) bool { return !alike || !same[key.Skill+":"+key.Path] })
@@ -123,13 +122,13 @@ func find(p *policy.Policy, entry policy.Entry) []policy.Entry {
 func (s *Sessions) PinAdded(ctx context.Context) {
 	s.replacing.Lock()
 	defer s.replacing.Unlock()
-	is := *s.inForce()
+	is := *s.rules.Load()
 	trees, pins := is.trees, is.pins
 	// Requests that are being served read the present maps without a lock.
 	is.trees, is.pins = maps.Clone(trees), maps.Clone(pins)
 	s.pinAll(ctx, &is, func(entry policy.Entry) bool { return entry.Pin != "" })
 	if !maps.Equal(is.trees, trees) || !maps.Equal(is.pins, pins) {
-		s.replaced.Store(&is)
+		s.rules.Store(&is)
 	}
 }
 
@@ -177,16 +176,6 @@ func (s *Sessions) pin(ctx context.Context, is *inForce, sk *skills.Skill, entry
 		_, err = sk.Stage(ctx, s.cfg.Trees)
 	}
 	return err
-}
-
-// secretsOf returns the names of the secrets that entries have or had.
-func secretsOf(f *inForce) []string {
-	names := slices.Clone(f.secrets)
-	for _, entry := range f.Policy.Entries() {
-		names = append(names, entry.Secrets...)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 // forgetApproved deletes the approvals for the rest of a session for which over returns true.

@@ -584,7 +584,7 @@ func (s *Session) again(ctx context.Context, before *run) (*run, error) {
 	if err := s.flushPending(ctx); err != nil {
 		return &r, err
 	}
-	r.rules = s.inForce()
+	r.rules = s.rules.Load()
 	// The client may have raised the mode, and the secrets may have changed.
 	r.mode, r.secrets = s.raise(r.rules, r.call.Mode), s.Secrets()
 	f, err := s.scriptOf(&r)

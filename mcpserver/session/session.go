@@ -11,7 +11,7 @@
 //     only while the files on disk still equal it. If its entry pins the script alone, the script must
 //     still be the one that was activated; the tree around it is the one on disk, which is stored and
 //     recorded like any other. The tree may also contain modules that the script's interpreter compiled
-//     before: see package caches;
+//     before: see the type caches;
 //   - a secret is passed to the environment of the scripts whose entries name it and nowhere else. The
 //     output of a run is stored and shown without the declared secrets that it contains in the clear or
 //     in a usual encoding. A script that is written to reveal a secret can do so: see package redact;
@@ -40,12 +40,10 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
-	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
-	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -137,25 +135,20 @@ type Sessions struct {
 	queue   *admit.Queue // of concurrent runs
 	reading *admit.Queue // of artifacts held in memory, one at a time
 
-	// Set by Start, before the first call. trees and pins are fields of the first inForce.
-	trees   map[string]digest.Digest
-	pins    map[string]pin
-	preload []*skills.Skill
+	preload []*skills.Skill // set by Start, before the first call
 
-	snapshots snapshotCache // of the rules that the server started with
-
+	rules     atomic.Pointer[inForce] // that are in force now; at first those of cfg, pinned by Start
 	replacing sync.Mutex              // held while rules are replaced
-	replaced  atomic.Pointer[inForce] // nil: the rules that the server started with
 	unheeded  atomic.Bool             // see Unheeded
 
 	serving  context.Context // ends with the server
 	patient  context.Context // ends registryPatience later
 	over     context.CancelFunc
 	registry snapshot.Registries
-	known    secrets.Known
+	known    knownSecrets
 	narrow   narrowed
 	approver *approval.Approver
-	caches   *caches.Caches
+	caches   *caches
 	earlier  *earlier.Index
 	rooms    sync.RWMutex // write-locked to reserve room; read-locked from its release until it is used
 	table    *table
@@ -166,9 +159,10 @@ func New(cfg Config) *Sessions {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Sessions{cfg: cfg, queue: admit.NewQueue(cfg.Concurrent, cfg.ConcurrentOf), caches: caches.New(),
-		reading: admit.NewQueue(1, nil), approver: cmp.Or(cfg.Approver, approval.New()),
-		trees: map[string]digest.Digest{}, pins: map[string]pin{}}
+	s := &Sessions{cfg: cfg, queue: admit.NewQueue(cfg.Concurrent, cfg.ConcurrentOf), caches: newCaches(),
+		reading: admit.NewQueue(1, nil), approver: cmp.Or(cfg.Approver, approval.New())}
+	s.rules.Store(newRules(Rules{cfg.Policy, cfg.Secret, cfg.ClientWorkspace, cfg.Environments, cfg.Limits,
+		cfg.Facts}, nil))
 	s.serving, s.over = context.WithCancel(context.Background())
 	patient, stop := context.WithCancel(context.Background())
 	s.patient = patient
@@ -177,7 +171,6 @@ func New(cfg Config) *Sessions {
 	s.table = newTable(cfg.MaxRemote, cfg.Peers != nil, s.cfg.Logger, func() time.Time { return s.cfg.Now() })
 	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() },
 		func() map[string]bool { return s.table.ids() })
-	s.snapshots.init(cfg.Facts)
 	return s
 }
 
@@ -440,7 +433,7 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 		Sessions: s, id: id, principal: call.Principal, client: call.Client,
 		clientID: policy.Clip(call.lasting()),
 		parent:   parent, child: parent != "", parentName: policy.Clip(call.Parent),
-		manifest: cmp.Or(call.Manifest, s.inForce().Facts.Manifest),
+		manifest: cmp.Or(call.Manifest, s.rules.Load().Facts.Manifest),
 		protocol: call.Protocol, profile: call.Profile, raised: new(earlier.Mode),
 		restored: map[string]bool{}, handles: map[earlier.HandleSum]time.Time{},
 		active:   map[string]*activation{},

@@ -40,7 +40,7 @@ func (s *Sessions) Start(ctx context.Context, preload []string) error {
 			s.preload = append(s.preload, sk)
 		}
 	}
-	is := s.inForce()
+	is := s.rules.Load()
 	for _, profile := range is.Policy.Config().Profiles {
 		for _, path := range profile.Activate {
 			if snapshot.Skill(path) == nil {
@@ -74,7 +74,7 @@ func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
 func (s *Session) start(ctx context.Context) error {
 	// recordInBackground is the last step of a start, so all other steps have succeeded.
 	if s.awaited.Load() != nil {
-		if s.under == s.inForce().number {
+		if s.under == s.rules.Load().number {
 			return nil
 		}
 		// The session continues under the new policy, which the event names.
@@ -115,7 +115,7 @@ func (s *Session) startsWith() (all []initialSkill) {
 	if s.child || s.profile != "" {
 		source = cfharness.SourceInherited
 	}
-	for _, path := range s.Policy().Activates(s.principal, s.profile, s.child) {
+	for _, path := range s.rules.Load().Policy.Activates(s.principal, s.profile, s.child) {
 		sk := visible.Skill(path)
 		preloaded := func(initial initialSkill) bool { return initial.skill == sk }
 		if sk != nil && !slices.ContainsFunc(all, preloaded) {
@@ -127,13 +127,13 @@ func (s *Session) startsWith() (all []initialSkill) {
 
 // startsActive reports whether startsWith can return a skill.
 func (s *Session) startsActive() bool {
-	return !s.child && len(s.preload) > 0 || len(s.Policy().Activates(s.principal, s.profile, s.child)) > 0
+	return !s.child && len(s.preload) > 0 || len(s.rules.Load().Policy.Activates(s.principal, s.profile, s.child)) > 0
 }
 
 // begin writes the event that the session started or was resumed, after the policy snapshot and the run
 // manifest that the event names.
 func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
-	is := s.inForce()
+	is := s.rules.Load()
 	mode, c := is.Policy.Mode(s.raised.Raise(0)), s.describe(ctx, is)
 	info := provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol},
 		Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile,
@@ -194,7 +194,7 @@ func (s *Session) recordInBackground() {
 		provenance.RegistryFile: func(ctx context.Context, name string) (provenance.File, error) {
 			// The client can read the registry.
 			return s.registry.Put(ctx, s.patient, s.cfg.Records, s.id, s.cfg.Registry.Snapshot(),
-				s.Visible(s.principal, s.profile), &s.inForce().Facts)
+				s.Visible(s.principal, s.profile), &s.rules.Load().Facts)
 		},
 		provenance.CapabilitiesFile: func(ctx context.Context, name string) (provenance.File, error) {
 			data, err := s.describeMachine(s.patient)
@@ -260,7 +260,7 @@ func (s *Session) preloadSkill(ctx context.Context, initial initialSkill) error 
 func (s *Sessions) End(ctx context.Context) error {
 	s.over()
 	s.queue.Close()
-	s.caches.Close()
+	s.caches.close()
 	s.table.endWhere(func(*Session) bool { return true })
 	s.table.recording.Wait()
 	if ses := s.Current(); ses != nil {
@@ -281,13 +281,7 @@ type snapshotCache struct {
 }
 
 func newSnapshotCache(facts snapshot.Facts) *snapshotCache {
-	c := &snapshotCache{}
-	c.init(facts)
-	return c
-}
-
-func (c *snapshotCache) init(facts snapshot.Facts) {
-	c.binding, c.probing = snapshot.PublicSlot(facts), make(chan struct{}, 1)
+	return &snapshotCache{binding: snapshot.PublicSlot(facts), probing: make(chan struct{}, 1)}
 }
 
 // describe returns the snapshot cache of some rules, which it fills at the first call. It is called after
@@ -312,7 +306,7 @@ func (s *Sessions) describe(ctx context.Context, is *inForce) *snapshotCache {
 //
 // Errors: the errors of ctx, which also ends the wait for another session that is probing.
 func (s *Sessions) describeMachine(ctx context.Context) ([]byte, error) {
-	is := s.inForce()
+	is := s.rules.Load()
 	c := is.snapshots
 	select {
 	case c.probing <- struct{}{}:

@@ -1,13 +1,14 @@
-// Package caches makes and remembers what interpreters compile from stored trees.
-package caches
+package session
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/lmittmann/tint"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/sandbox"
@@ -15,7 +16,7 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// Caches are what interpreters compiled from stored trees, so that the second run of a script loads its
+// caches are what interpreters compiled from stored trees, so that the second run of a script loads its
 // modules compiled: python3 finds them next to the modules, in a stored tree that has all files of the
 // first and directories __pycache__; deno in a tree that is mounted where it keeps such files.
 //
@@ -36,19 +37,19 @@ import (
 // slot: it is then made after a later run. Making it when a tree is staged would cost the start of a server
 // one sandbox for each allowlisted skill, run or not. If making it fails or takes too long, the process does
 // not try again; no run is refused because a cache is missing.
-type Caches struct {
-	ctx  context.Context // ended by Close
+type caches struct {
+	ctx  context.Context // ended by close
 	stop context.CancelFunc
 	work sync.WaitGroup
 
 	mu     sync.Mutex
-	known  map[Key]digest.Digest // of the stored tree with a cache; empty if making it failed
+	known  map[cacheKey]digest.Digest // of the stored tree with a cache; empty if making it failed
 	making bool
 	closed bool
 }
 
-// Key names what a cache was made from.
-type Key struct {
+// cacheKey identifies what a cache was made from.
+type cacheKey struct {
 	Tree        digest.Digest
 	Interpreter string // digest and version
 	Script      string // deno's are of what one script loads
@@ -57,20 +58,20 @@ type Key struct {
 const (
 	// maxCaches is how many keys are remembered.
 	maxCaches = 4096
-	// Timeout is how long a cache may take to make.
-	Timeout = 10 * time.Second
+	// cacheTimeout is how long a cache may take to make.
+	cacheTimeout = 10 * time.Second
 	// maxCachedTree is the largest tree that is stored once more, in bytes.
 	maxCachedTree = 32 << 20
 )
 
-// New returns an empty set of caches.
-func New() *Caches {
+// newCaches returns an empty set of caches.
+func newCaches() *caches {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Caches{ctx: ctx, stop: stop, known: make(map[Key]digest.Digest)}
+	return &caches{ctx: ctx, stop: stop, known: make(map[cacheKey]digest.Digest)}
 }
 
-// Close gives up the cache that is being made and waits until that is over.
-func (c *Caches) Close() {
+// close gives up the cache that is being made and waits until that is over.
+func (c *caches) close() {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
@@ -78,15 +79,15 @@ func (c *Caches) Close() {
 	c.work.Wait()
 }
 
-// Get returns the digest of the stored tree with the cache of a key, empty if it has none.
-func (c *Caches) Get(key Key) digest.Digest {
+// get returns the digest of the stored tree with the cache of a key, empty if it has none.
+func (c *caches) get(key cacheKey) digest.Digest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.known[key]
 }
 
-// Begin reports whether the cache of a key is to be made now, until ctx ends; End must follow.
-func (c *Caches) Begin(key Key) (ctx context.Context, ok bool) {
+// begin reports whether the cache of a key is to be made now, until ctx ends; end must follow.
+func (c *caches) begin(key cacheKey) (ctx context.Context, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, known := c.known[key]; known || c.making || c.closed {
@@ -97,8 +98,8 @@ func (c *Caches) Begin(key Key) (ctx context.Context, ok bool) {
 	return c.ctx, true
 }
 
-// End records what was made for a key; nothing if it was given up.
-func (c *Caches) End(key Key, tree digest.Digest, givenUp bool) {
+// end records what was made for a key; nothing if it was given up.
+func (c *caches) end(key cacheKey, tree digest.Digest, givenUp bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.making = false
@@ -112,28 +113,57 @@ func (c *Caches) End(key Key, tree digest.Digest, givenUp bool) {
 	c.known[key] = tree
 }
 
-// Drop forgets the cache of a key, so that it is made again.
-func (c *Caches) Drop(key Key) {
+// drop forgets the cache of a key, so that it is made again.
+func (c *caches) drop(key cacheKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.known, key)
 }
 
-// Wait waits until nothing is being made.
-func (c *Caches) Wait() { c.work.Wait() }
+// wait waits until nothing is being made.
+func (c *caches) wait() { c.work.Wait() }
 
-// Compiler compiles in the sandbox.
-type Compiler struct {
-	Runner func(ctx context.Context) (sandbox.Runner, error)
-	Trees  *store.Store
-	Limits sandbox.Limits
+// makeCache makes a cache of the interpreter's compiled modules for later runs, in the background.
+func (s *Session) makeCache(r *run, result *sandbox.Result) {
+	key := r.cmd.uncached
+	if key == nil || result.Outcome != sandbox.Exited {
+		return
+	}
+	ctx, ok := s.caches.begin(*key)
+	if !ok {
+		return
+	}
+	// A run that waits for the spare slot cancels the compiler.
+	ctx, stop := context.WithCancel(ctx)
+	slot, ok := s.queue.Spare(r.call.Principal.Name, stop)
+	if !ok {
+		stop()
+		s.caches.end(*key, "", true)
+		return
+	}
+	tree, f, interpreter := r.tree, r.script, r.cmd.Interpreter
+	if r.cmd.packages != nil {
+		interpreter = r.cmd.packages.Base
+	}
+	go func() {
+		made, err := s.compile(ctx, *f.file.Program(), interpreter, tree, f.path)
+		givenUp := ctx.Err() != nil
+		// The slot is released before the next cache may begin: only one spare slot is held at a time.
+		slot.Release()
+		stop()
+		s.caches.end(*key, made, givenUp)
+		if err != nil && !givenUp {
+			s.cfg.Logger.Debug("no cache of an interpreter", slog.String("skill", f.skill.Path),
+				slog.String("interpreter", interpreter.Name), tint.Err(err))
+		}
+	}()
 }
 
-// Compile runs the interpreter's compiler over a tree in the sandbox and stores what it left. It returns
-// the digest of the stored tree, empty if there is nothing to compile.
+// compile runs the interpreter's compiler over a tree in the sandbox and stores the files that it left. It
+// returns the digest of the stored tree, or "" if there is nothing to compile.
 //
 // Errors: the errors of the store, the runner and the compiler; the tree then has no cache.
-func (c *Compiler) Compile(
+func (s *Sessions) compile(
 	ctx context.Context, info script.Info, interpreter *sandbox.Interpreter, tree *store.Tree, path string,
 ) (made digest.Digest, err error) {
 	var names []string
@@ -152,12 +182,12 @@ func (c *Compiler) Compile(
 	} else if size > maxCachedTree {
 		return "", fmt.Errorf("the tree has %d bytes, the most is %d", size, maxCachedTree)
 	}
-	runner, err := c.Runner(ctx)
+	runner, err := s.cfg.Runner(ctx)
 	if err != nil {
 		return "", err
 	}
 	// The tree was checked before the run that has just ended; it may have been damaged since.
-	tree, err = c.Trees.Tree(ctx, tree.Digest)
+	tree, err = s.cfg.Trees.Tree(ctx, tree.Digest)
 	if err != nil {
 		return "", err
 	}
@@ -166,9 +196,9 @@ func (c *Compiler) Compile(
 		return "", err
 	}
 	defer func() { err = errors.Join(err, handle.Close()) }()
-	limits := c.Limits
+	limits := s.rules.Load().Limits
 	// With 0, the limit of processor time follows from the lower timeout.
-	limits.Timeout, limits.CPU, limits.Output = min(Timeout, limits.WithDefaults().Timeout), 0, 64<<10
+	limits.Timeout, limits.CPU, limits.Output = min(cacheTimeout, limits.WithDefaults().Timeout), 0, 64<<10
 	result, err := runner.Run(ctx, &sandbox.Cmd{
 		Argv: job.Argv, Env: job.Env, Stdin: job.Stdin, Interpreter: interpreter, Tree: handle,
 		Limits: limits,
@@ -188,7 +218,7 @@ func (c *Compiler) Compile(
 	if err != nil || len(files) == 0 {
 		return "", err
 	}
-	stored, err := c.Trees.Extend(ctx, base, files)
+	stored, err := s.cfg.Trees.Extend(ctx, base, files)
 	if err != nil {
 		return "", err
 	}
