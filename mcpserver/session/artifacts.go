@@ -70,7 +70,7 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	if err := ses.Permit(ctx, PermitRequest{Call: call, Path: name.File}); err != nil {
 		return nil, err
 	}
-	if err := ses.recording(ctx, func(context.Context) error { return nil }); err != nil {
+	if err := ses.begun(ctx); err != nil {
 		return nil, err
 	}
 	if ses.broken.Load() {

@@ -35,7 +35,7 @@ func (s *Session) turnAway(ctx context.Context, r *run, waiting func(before int)
 	go open()
 	ready := func() error {
 		_, err := open()
-		return cmp.Or(r.recorded.wait(), err)
+		return cmp.Or(r.recorded(), err)
 	}
 	slot, err := s.cfg.Pool.Acquire(ctx, r.output, r.call.Principal.Name, ready, waiting)
 	// The reason why the run is not ready comes before the errors of the queue, whichever Acquire saw first.
@@ -324,8 +324,8 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	if err := started(); err != nil {
 		return fault.WorkersBusy.Because(err)
 	}
-	// The sending server has passed its gate.
-	result, err := ses.executeHere(ctx, r, func() error { return nil })
+	// The sending server has recorded the request.
+	result, err := ses.execute(ctx, r, nil, func() error { return nil })
 	if err != nil {
 		return err
 	}

@@ -496,11 +496,6 @@ func (s *Session) clientNames(rules *inForce, call Call) bool {
 	return rules.ClientWorkspace != nil && !call.Remote && call.Workspace.Path != ""
 }
 
-// hasWorkspace reports whether a run of the call sees a workspace.
-func (s *Session) hasWorkspace(rules *inForce, call Call) bool {
-	return s.clientNames(rules, call) || rank(s.cfg.Workspace.Mode) > 0
-}
-
 // rank returns the position of a workspace mode in the order of access; 0 is no access.
 func rank(mode sandbox.WorkspaceMode) int {
 	modes := []sandbox.WorkspaceMode{sandbox.WorkspaceNone, sandbox.WorkspaceRO, sandbox.WorkspaceStaged,

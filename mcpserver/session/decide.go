@@ -101,7 +101,7 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 	if r.in.Stdin != nil {
 		row.Stdin = cfharness.SummarizeText(r.secrets.Bytes(r.in.Stdin))
 	}
-	err = s.append(ctx, &provenance.Event{Call: r.id,
+	err = s.append(ctx, r.request, &provenance.Event{
 		Kind: provenance.KindApprovalAsked, Skill: f.skill.Path, Path: f.path, Want: state.Tree.String(),
 		Detail: fmt.Sprintf("%s; call %s", needs.Denial.Code, state.Call), Row: encode(row),
 	})
@@ -128,9 +128,9 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 		return err
 	}
 	// The record has every answer, valid or not, before the answer has an effect.
-	err = s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Call: r.id,
+	err = s.append(ctx, r.request, &provenance.Event{Kind: provenance.KindApprovalAnswered,
 		Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(), Detail: reply.detail(),
-		Row: r.row()})
+		Row: encode(cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest, OutputID: r.output})})
 	if err != nil {
 		return err
 	}
@@ -363,9 +363,10 @@ func (s *Session) givenByCode(
 	if err := s.approver.Willing(ctx, r.call.Principal.Name, f.approval(), s.cfg.Now()); err != nil {
 		return false, fault.OfRecord(err)
 	}
-	return true, s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Call: r.id,
+	return true, s.append(ctx, r.request, &provenance.Event{Kind: provenance.KindApprovalAnswered,
 		Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(),
-		Detail: cfharness.ApprovalBy + policy.Clip(by), Row: r.row()})
+		Detail: cfharness.ApprovalBy + policy.Clip(by),
+		Row:    encode(cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest, OutputID: r.output})})
 }
 
 // tired reports whether the user declined a script so often that a call must not ask about it for a while.
@@ -415,7 +416,8 @@ func whyAsked(needs *policy.ApprovalRequired) string {
 //
 // Errors: *Error for a directory of the client that cannot be mounted.
 func (s *Session) project(r *run, entry policy.Entry) (string, error) {
-	if !s.hasWorkspace(r.rules, r.call) || entry.Workspace == string(sandbox.WorkspaceNone) {
+	sees := s.clientNames(r.rules, r.call) || rank(s.cfg.Workspace.Mode) > 0
+	if !sees || entry.Workspace == string(sandbox.WorkspaceNone) {
 		return "", nil
 	}
 	granted, name := s.cfg.Workspace.Mode, "the server's directory"

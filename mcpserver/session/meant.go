@@ -56,11 +56,15 @@ func (s *Session) fileMeant(ctx context.Context, r *read, sk *skills.Skill) (str
 	return path, nil
 }
 
-// scriptMeant returns the script that a run requests: the written path if the skill has it, else the only
-// script that the path can mean, also after the name of an interpreter. The policy decides about that path.
+// scriptOf returns the script that a run requests: the written path if its skill has it, else the only script
+// that the path can mean, also after the name of an interpreter. The policy decides about that path.
 //
-// Errors: *Error.
-func (s *Session) scriptMeant(r *run, sk *skills.Skill) (*scriptFile, error) {
+// Errors: *policy.Denial, *Error.
+func (s *Session) scriptOf(r *run) (*scriptFile, error) {
+	sk, err := s.lookup(r.request, r.in.Skill, false)
+	if err != nil {
+		return nil, err
+	}
 	path, err := script.CleanPath(r.in.Path)
 	if err != nil {
 		// As in the reference, a path outside scripts/ is invalid, unless the operator named it.
@@ -70,7 +74,9 @@ func (s *Session) scriptMeant(r *run, sk *skills.Skill) (*scriptFile, error) {
 	}
 	f := s.loadedScript(sk, path)
 	if err == nil && (f.index == nil || f.file != nil) {
-		s.resetMisses(sk)
+		s.mu.Lock()
+		delete(s.misses, sk.Path)
+		s.mu.Unlock()
 		return f, nil
 	}
 	if f.index == nil {
@@ -107,13 +113,6 @@ func (s *Session) scriptsOf(r *request, f *scriptFile) []skills.Resource {
 			file.Outside != nil && s.allowsOutside(r, f.skill, file.Path)
 		return !runs
 	})
-}
-
-// resetMisses resets the count of requests for paths that a skill does not have.
-func (s *Session) resetMisses(sk *skills.Skill) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.misses, sk.Path)
 }
 
 // countMiss counts a request for a path that a skill does not have, and returns the number of such requests.

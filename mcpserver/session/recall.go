@@ -73,15 +73,13 @@ func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) (
 // client's earlier session of the same id. A child session inherits nothing, neither from its parent nor from
 // another child of it.
 func (s *Session) resumeClient(ctx context.Context, call Call) {
-	s.first.Do(func() {
-		if call.lasting() == "" || call.Parent != "" || s.cfg.Peers != nil {
-			return
-		}
-		key := earlier.ClientKey(call.Principal.Name, call.Profile, "", policy.Clip(call.lasting()))
-		if p := s.earlier.By(ctx, key); p != nil {
-			s.restore(ctx, p)
-		}
-	})
+	if call.lasting() == "" || call.Parent != "" || s.cfg.Peers != nil {
+		return
+	}
+	key := earlier.ClientKey(call.Principal.Name, call.Profile, "", policy.Clip(call.lasting()))
+	if p := s.earlier.By(ctx, key); p != nil {
+		s.restore(ctx, p)
+	}
 }
 
 // restore activates the skills that were active in an earlier session, if they have not expired and their

@@ -8,12 +8,6 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// recordedSession is the session of a Recorder's events.
-type recordedSession struct {
-	ID     string
-	Viewer func(remote bool) *cfharness.Viewer // a caller's view of the records
-}
-
 // Recorder collects the events that one call adds to the record of its session. The zero value is ready. It
 // is safe for concurrent use.
 type Recorder struct {
@@ -21,26 +15,20 @@ type Recorder struct {
 	Brief bool
 
 	mu        sync.Mutex
-	session   *recordedSession // nil if nothing was recorded and the session has the id asked for
-	requested string           // the id asked for, if the session has another
+	session   *Session // nil if nothing was recorded and the session has the id asked for
+	requested string   // the id asked for, if the session has another
 	events    []*provenance.Event
 }
 
-// Opened sets the session of a call that requested another session id. On a nil Recorder it has no effect.
-func (r *Recorder) Opened(s *recordedSession, requested string) {
-	if r == nil {
-		return
-	}
+// opened sets the session of a call that requested another session id.
+func (r *Recorder) opened(s *Session, requested string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.session, r.requested = s, requested
 }
 
-// Note adds a recorded event. On a nil Recorder it has no effect.
-func (r *Recorder) Note(s *recordedSession, e *provenance.Event) {
-	if r == nil {
-		return
-	}
+// note adds a recorded event.
+func (r *Recorder) note(s *Session, e *provenance.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.session = s
@@ -64,8 +52,8 @@ func (r *Recorder) Records(remote bool) (*cfharness.CallRecords, error) {
 		}
 		r.events = nil
 	}
-	viewer := r.session.Viewer(remote)
-	records, err := cfharness.NewCallRecords(r.session.ID, r.events,
+	viewer := r.session.viewer(remote)
+	records, err := cfharness.NewCallRecords(r.session.id, r.events,
 		func(view string, row json.RawMessage) (json.RawMessage, error) {
 			seen, err := viewer.Row(view, row)
 			if err != nil || seen == nil {

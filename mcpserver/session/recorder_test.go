@@ -113,8 +113,6 @@ func TestRecorderSeals(t *testing.T) {
 func TestNoRecords(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct})
 	b.load("demo")
-	var none *Recorder
-	none.Note(nil, nil)
 	if records, err := (&Recorder{}).Records(true); records != nil || err != nil {
 		t.Errorf("Records = %+v, %v", records, err)
 	}

@@ -267,7 +267,7 @@ func TestResumeUnfinished(t *testing.T) {
 	b, id, _ := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, func(b *bench) {
 		ses, call := b.call("run_skill_script")
 		r := ses.newRun(RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"})
-		if err := ses.recordAhead(t.Context(), ses.requestEvent(r)).wait(); err != nil {
+		if err := ses.recordRequest(t.Context(), r)(); err != nil {
 			t.Fatal(err)
 		}
 		output = r.output

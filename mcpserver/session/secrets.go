@@ -171,9 +171,10 @@ func (r *Rules) secret(name string) (string, error) {
 	return value, err
 }
 
-// redactResult removes the secrets from the result of a run, before any of it is stored. The streams are counted
-// and hashed again if the run was given secrets or printed some, since a digest of the original output would
-// confirm a guess; anew reports that. withheld lists the binary files of /out that contain a secret.
+// redactResult removes the secrets from the result of a run, before any of it is stored. The streams are
+// counted and hashed again if the run was given secrets or printed some, since a digest of the original
+// output would confirm a guess; anew reports that. withheld lists the binary files of /out that contain a
+// secret.
 func redactResult(r *redact.Redactor, res *sandbox.Result, given bool) (withheld []int, anew bool) {
 	if r == nil {
 		return nil, false

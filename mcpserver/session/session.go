@@ -29,12 +29,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/lmittmann/tint"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/admit"
@@ -172,6 +174,68 @@ func New(cfg Config) *Sessions {
 	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() },
 		func() map[string]bool { return s.table.ids() })
 	return s
+}
+
+// registryPatience is how long the end of the server waits for the hashing of a large catalogue. The registry
+// of a session that ends before lists only the SKILL.md of each skill. The end of a single session waits
+// without a limit.
+const registryPatience = 2 * time.Second
+
+// Start looks up the skills to preload, and indexes, pins and stores the trees of allowlisted skills. It must
+// return before the first call. It warns of an allowlist entry without a skill or a script.
+//
+// Errors: *skills.NotFoundError and *skills.AmbiguousError for a preload.
+func (s *Sessions) Start(ctx context.Context, preload []string) error {
+	snapshot := s.cfg.Registry.Snapshot()
+	for _, name := range preload {
+		sk, err := snapshot.Lookup(name)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(s.preload, sk) {
+			s.preload = append(s.preload, sk)
+		}
+	}
+	is := s.rules.Load()
+	for _, profile := range is.Policy.Config().Profiles {
+		for _, path := range profile.Activate {
+			if snapshot.Skill(path) == nil {
+				s.cfg.Logger.WarnContext(ctx, "skill that a profile activates is not there",
+					slog.String("skill", path), slog.String("profile", profile.Name))
+			}
+		}
+	}
+	for _, entry := range is.Policy.Entries() {
+		sk := snapshot.Skill(entry.Skill)
+		if sk == nil {
+			s.cfg.Logger.WarnContext(ctx, "allowed skill is not there", slog.String("skill", entry.Skill),
+				slog.String("path", entry.Path))
+			continue
+		}
+		if err := s.pin(ctx, is, sk, entry); err != nil {
+			s.cfg.Logger.WarnContext(ctx, "allowed script cannot be prepared",
+				slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
+		}
+	}
+	return nil
+}
+
+// Preloaded returns the skills that every session without a parent starts with, in the order given. It must
+// not be called before Start has returned.
+func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
+
+// End records the end of every session with a record, and waits for events that are still being recorded.
+// Runs that wait for a slot are canceled.
+func (s *Sessions) End(ctx context.Context) error {
+	s.over()
+	s.queue.Close()
+	s.caches.close()
+	s.table.endWhere(func(*Session) bool { return true })
+	s.table.recording.Wait()
+	if ses := s.Current(); ses != nil {
+		return ses.end(ctx)
+	}
+	return nil
 }
 
 // Live returns the open questions to users, the oldest first, and the state of the queue of runs.
@@ -349,7 +413,7 @@ type activationRow struct {
 // Errors: *Denied with code activation_unknown for an unknown or expired handle, *Error with code
 // invalid_arguments for a parent that is not a session of the principal, *Error.
 func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
-	if s.namesProcess(&call) {
+	if call.Named != "" && s.namesProcess(&call) {
 		// The session of the process has no key.
 		call.Named = ""
 	}
@@ -357,19 +421,24 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	if err != nil {
 		return nil, fault.Internal(err)
 	}
-	switch err := ses.reopen(ctx); {
-	case errors.Is(err, provenance.ErrNotFound):
-		// Its record was deleted while it rested: the call opens a new session.
-		s.table.forget(ses)
-		return s.Open(ctx, call)
-	case err != nil:
-		return nil, err
+	if ses.ended.Load() {
+		switch err := ses.reopen(ctx); {
+		case errors.Is(err, provenance.ErrNotFound):
+			// Its record was deleted while it rested: the call opens a new session.
+			s.table.forget(ses)
+			return s.Open(ctx, call)
+		case err != nil:
+			return nil, err
+		}
 	}
-	ses.noteID(call)
-	ses.resumeClient(ctx, call)
+	if call.RunID != "" {
+		ses.noteID(call)
+	}
+	ses.first.Do(func() { ses.resumeClient(ctx, call) })
 	// A run is decided before its first event is on the disk, so the skills of the start must be active by
 	// then.
-	if ses.startsActive() {
+	activates := s.rules.Load().Policy.Activates(ses.principal, ses.profile, ses.child)
+	if !ses.child && len(s.preload) > 0 || len(activates) > 0 {
 		if err := ses.begun(ctx); err != nil {
 			return nil, err
 		}
@@ -388,8 +457,8 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 
 // noteID reports to the recorder of a call that its session has another id than the call requested.
 func (s *Session) noteID(call Call) {
-	if s != nil && call.RunID != "" && call.RunID != s.id {
-		call.Records.Opened(s.recorded(), s.shortened(call.RunID))
+	if s != nil && call.Records != nil && call.RunID != "" && call.RunID != s.id {
+		call.Records.opened(s, s.shortened(call.RunID))
 	}
 }
 

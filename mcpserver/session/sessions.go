@@ -3,14 +3,12 @@ package session
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/provenance"
 )
 
 // remoteIdle is the time after which an unused session without a valid handle is ended.
@@ -193,42 +191,6 @@ func (s *Sessions) enter(
 // isGuessed reports whether the server only guesses that the calls of a session belong together.
 func (s *Session) isGuessed() bool { return s.keyed != nil && s.keyed.guessed }
 
-// reopen continues the record of a session that rested. It does not reopen a session that has ended for good.
-//
-// Errors: the record cannot be written; provenance.ErrNotFound if it was deleted.
-func (s *Session) reopen(ctx context.Context) error {
-	if !s.ended.Load() || s.keyed == nil {
-		return nil
-	}
-	open, deleted := s.table.state(s)
-	switch {
-	case deleted:
-		return provenance.ErrNotFound
-	case !open:
-		return nil
-	}
-	// The function end holds this lock until the end is recorded.
-	s.runs.Lock()
-	defer s.runs.Unlock()
-	if !s.ended.Load() {
-		// Another call has reopened the session.
-		return nil
-	}
-	if s.endRecorded {
-		s.sequence.Lock()
-		err := s.begin(context.WithoutCancel(ctx), provenance.KindSessionResumed)
-		s.sequence.Unlock()
-		if err != nil {
-			return err
-		}
-		s.endRecorded = false
-	}
-	s.closing.Lock()
-	defer s.closing.Unlock()
-	s.ended.Store(false)
-	return nil
-}
-
 // EndProtocolSession ends the session of a protocol session that has ended. It does not wait for the record.
 func (s *Sessions) EndProtocolSession(id string) {
 	s.table.endWhere(func(ses *Session) bool { return ses.keyed.protocol == id && id != "" })
@@ -259,43 +221,4 @@ func (s *Sessions) EndIdle() {
 func (s *Sessions) GiveUp(ctx context.Context, id string) bool {
 	ses, over := s.table.giveUp(id, AskLife)
 	return over && (ses == nil || ses.end(ctx) == nil)
-}
-
-// end records the end of the session, once and only if its record has begun, and waits for the events that
-// are still being recorded. No other event is recorded afterwards. end can be called again if it failed.
-func (s *Session) end(ctx context.Context) error {
-	s.runs.Lock()
-	defer s.runs.Unlock()
-	// An event after the end would reopen the session in the record, and no second end would follow.
-	s.closing.Lock()
-	s.ended.Store(true)
-	s.closing.Unlock()
-	s.close()
-	if s.endRecorded {
-		return nil
-	}
-	s.sequence.Lock()
-	began := s.began
-	s.sequence.Unlock()
-	if !began {
-		return nil
-	}
-	// The snapshots of the registry and of the machine must come before the end in the chain.
-	s.background.Wait()
-	err := s.recordEnd(ctx)
-	// Another server continues the session.
-	if errors.Is(err, provenance.ErrLost) {
-		s.cfg.Records.Release(s.id)
-		err = nil
-	}
-	s.endRecorded = err == nil
-	return err
-}
-
-// recordEnd records the end of a session, after the outcomes of its runs.
-func (s *Session) recordEnd(ctx context.Context) error {
-	if err := s.flushPending(ctx); err != nil {
-		return err
-	}
-	return s.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"})
 }
