@@ -153,29 +153,6 @@ func (s *Session) shows(name string, remote bool) bool {
 	return slices.Contains(s.released[output], name)
 }
 
-// release makes the output files of a run readable as artifacts, and reports whether it did: none is readable
-// if some output was withheld.
-func (s *Session) release(r *run, answer *RunResult) bool {
-	if answer.Sealed {
-		return false
-	}
-	var files []string
-	for stream, kept := range map[string]Stream{"stdout": answer.Stdout, "stderr": answer.Stderr} {
-		if kept.Total > 0 {
-			files = append(files, provenance.OutputName(r.output, stream))
-		}
-	}
-	for _, out := range answer.Out {
-		if out.Withheld == "" {
-			files = append(files, strings.TrimPrefix(out.URI, ArtifactBase))
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.released[provenance.CleanFileName(r.output)] = files
-	return true
-}
-
 // artifact returns a file of the session in the caller's view.
 func (s *Session) artifact(ctx context.Context, name string, remote bool) ([]byte, error) {
 	if written := s.awaitedFile(name); written != nil {

@@ -59,7 +59,9 @@ func (s *Session) turnAway(ctx context.Context, r *run, waiting func(before int)
 //
 // Errors: *policy.Denial if the worker refuses it, *Error.
 func (s *Session) executeAway(ctx context.Context, r *run, worker elsewhere.Slot) (*sandbox.Result, error) {
-	defer r.reportRun()()
+	if r.call.Progress != nil {
+		defer r.reportRun()()
+	}
 	done, err := worker.Run(ctx, elsewhere.Encode(elsewhere.Job{Run: r.output, Session: s.id, At: r.at,
 		Method: r.call.Method, Principal: r.call.Principal.Name, Mode: r.mode, Unnamed: r.call.Unnamed(),
 		Skill: r.script.skill.Path, Path: r.script.path, Tree: r.tree.Digest, Args: r.in.Args, Cwd: r.in.Cwd,

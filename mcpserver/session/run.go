@@ -514,7 +514,9 @@ func (s *Session) waitTurn(ctx context.Context, r *run) (*turn, error) {
 	waiting := func(before int) {
 		// A run whose progress a user sees is in the record. RunScript returns the error.
 		_ = r.recorded()
-		r.call.progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
+		if r.call.Progress != nil {
+			r.call.Progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
+		}
 	}
 	if s.cfg.Pool != nil && r.grant.Target != policy.TargetHost {
 		return s.turnAway(ctx, r, waiting)
@@ -715,7 +717,9 @@ func (s *Session) execute(
 	if err != nil {
 		return s.canceledOr(ctx, r, nil, err)
 	}
-	defer r.reportRun()()
+	if r.call.Progress != nil {
+		defer r.reportRun()()
+	}
 	if onHost {
 		// Other processes may change the tree while the request is being recorded: it is compared
 		// afterwards.
@@ -779,10 +783,4 @@ func (s *Session) failed(ctx context.Context, r *run, failure *Error) *provenanc
 	}
 	failure.Output = output
 	return s.runEvent(ctx, r, &output)
-}
-
-func (c *Call) progress(message string) {
-	if c.Progress != nil {
-		c.Progress(message)
-	}
 }
