@@ -1,7 +1,9 @@
 package session
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -16,6 +18,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/script"
 )
 
 // Rules is the part of a [Config] that can be replaced while the server runs.
@@ -190,3 +193,67 @@ func (s *Sessions) forgetApproved(over func(approval.Key) bool) {
 // Unheeded sets whether the configuration was changed but has a fault, so that the earlier one stays in
 // force. While it is set, each refusal mentions it.
 func (s *Sessions) Unheeded(faulty bool) { s.unheeded.Store(faulty) }
+
+// decide evaluates the policy for a request about a skill, which may be nil. facts has the fields that the
+// request and the skill do not determine.
+//
+// Errors: the errors of [policy.Policy.Decide].
+func (s *Session) decide(r *request, sk *skills.Skill, facts policy.Request) (policy.Grant, error) {
+	facts.Tool, facts.Class, facts.Mode = r.call.Method, r.class, r.mode
+	facts.Slot, facts.Principal = r.call.Slot, r.call.Principal
+	facts.Profiles = []string{s.profile, r.call.Profile}
+	if sk != nil {
+		facts.Skill, facts.Tier = sk.Path, sk.Root.Tier
+		facts.SkillName = cmp.Or(sk.Frontmatter.Name, sk.Name())
+		facts.AllowedTools = sk.Frontmatter.AllowedTools
+		facts.AllowedToolsDeclared = sk.Frontmatter.AllowedToolsDeclared
+	}
+	return r.rules.Policy.Decide(facts)
+}
+
+// PermitRequest asks whether facts of the catalogue other than the content of files may be shown, such as
+// a list.
+type PermitRequest struct {
+	Call  Call
+	Skill *skills.Skill // optional: the skill that the request is about
+	Path  string        // optional: a file or directory of the skill
+	Class policy.Class  // the zero value is a read
+}
+
+// Permit decides about a call that activates no skill and shows no content. It records denials only.
+//
+// Errors: *Denied, *Error.
+func (s *Session) Permit(ctx context.Context, in PermitRequest) error {
+	r := s.newRequest(in.Call, cmp.Or(in.Class, policy.Read))
+	if in.Skill != nil {
+		r.summary.Skill = &in.Skill.Path
+	}
+	if in.Path != "" {
+		r.summary.Path = new(policy.Clip(in.Path))
+	}
+	if _, err := s.decide(r, in.Skill, policy.Request{}); err != nil {
+		return s.deny(ctx, r, policy.DenialOf(err))
+	}
+	return nil
+}
+
+// Runnable returns the denial that RunScript would return for a script of a skill now, or nil. It evaluates
+// the policy with the same facts, but asks no user and records nothing. It does not find out whether files
+// have changed on disk, or an interpreter or the sandbox is missing. in.Skill is not used.
+func (s *Session) Runnable(ctx context.Context, sk *skills.Skill, in RunRequest) *policy.Denial {
+	f := s.loadedScript(sk, in.Path)
+	r := s.newRequest(in.Call, policy.SideEffect)
+	if script.Outside(in.Path) && !s.allowsOutside(r, f.skill, in.Path) {
+		return policy.NewDenial(policy.CodeScriptNotAllowlisted, "", "")
+	}
+	_, err := s.decide(r, f.skill, s.runFacts(r, &in, f))
+	if err == nil {
+		return nil
+	}
+	// A script that the user can approve is runnable.
+	_, asks := errors.AsType[*policy.ApprovalRequired](err)
+	if asks && f.file != nil && (s.cfg.Codes != nil || in.CanAsk && !s.tired(ctx, in.Call, f)) {
+		return nil
+	}
+	return policy.DenialOf(err)
+}

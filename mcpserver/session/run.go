@@ -102,16 +102,6 @@ type run struct {
 // of /out, the events and what the caller is shown. A principal whose quota has less room left runs nothing.
 func RunRoom(limits sandbox.Limits) int64 { return 2*limits.WithDefaults().Output + 16<<20 + 1<<20 }
 
-// scriptFile is the file that a run names, in the version of its skill that the session loaded.
-type scriptFile struct {
-	skill *skills.Skill
-	path  string
-	index *skills.Index    // nil if the session has not loaded the skill
-	file  *skills.Resource // nil if what it loaded has no such file
-
-	misses int // how many paths that the skill does not have were requested, if path is another one
-}
-
 // authorization is the policy's grant and the approval of the user; approved and asked are zero if the user
 // was not asked.
 type authorization struct {
@@ -321,16 +311,6 @@ func (s *Session) failedRun(ctx context.Context, r *run, turn *turn, err error) 
 		s.background.Go(func() { s.awaitLate(r, event, nil) })
 	}
 	return err
-}
-
-// loadedScript returns a file of a skill in the version that the session loaded: the policy decides about
-// those bytes, not about the files on disk now.
-func (s *Session) loadedScript(sk *skills.Skill, path string) *scriptFile {
-	a := s.activated(sk.Path)
-	if a == nil {
-		return &scriptFile{skill: sk, path: path}
-	}
-	return &scriptFile{skill: a.skill, path: path, index: a.index, file: a.index.Resource(path)}
 }
 
 // runFacts returns the facts of a run for the policy.
