@@ -46,7 +46,8 @@ func (s *Session) turnAway(ctx context.Context, r *run, waiting func(before int)
 	case err == nil:
 		// The function ready has returned the error already.
 		tree, _ := open()
-		return &turn{heldSlot: slot, worker: slot, tree: tree}, nil
+		return &turn{release: sync.OnceFunc(slot.Release), queued: slot.Queued(), worker: slot,
+			tree: tree}, nil
 	case ctx.Err() != nil:
 		return nil, errWaitEnded
 	case errors.Is(err, elsewhere.ErrBusy):
@@ -331,11 +332,12 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	if err != nil {
 		return err
 	}
-	ses.makeCache(r, result)
+	if r.cmd.uncached != nil {
+		ses.makeCache(r, result)
+	}
 	// The sender does not have the values of this machine's secrets, so it could not redact them.
 	done.Withheld, done.Recounted = redactResult(r.secrets, result, r.cmd.given)
-	out, sum := streamOf(&result.Stdout), streamOf(&result.Stderr)
-	done.Record = *r.extension(result, &RunResult{Stdout: out, Stderr: sum}, done.Recounted, ending{})
+	done.Record = *r.extension(result, answerOf(result, nil), done.Recounted, ending{})
 	done.Record.Worker, done.Record.WorkerRules = done.Name, done.Rules
 	done.Result, done.Release = result, r.grant.Release
 	done.Argv, done.Ran, done.Cwd, done.Env = r.cmd.argv, r.cmd.ran, r.cmd.cwd,

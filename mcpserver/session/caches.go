@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/store"
 )
@@ -123,12 +124,59 @@ func (c *caches) drop(key cacheKey) {
 // wait waits until nothing is being made.
 func (c *caches) wait() { c.work.Wait() }
 
-// makeCache makes a cache of the interpreter's compiled modules for later runs, in the background.
-func (s *Session) makeCache(r *run, result *sandbox.Result) {
-	key := r.cmd.uncached
-	if key == nil || result.Outcome != sandbox.Exited {
+// denoCache is the directory in which deno looks for compiled modules.
+const denoCache = sandbox.TmpDir + "/.cache/deno/gen"
+
+// mountCache adds the interpreter's cache of compiled modules, if there is one, to the command of a python3
+// or deno script that starts from a file of its tree. After a cache miss, makeCache makes one once the run
+// has ended.
+func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
+	info := r.script.file.Program()
+	// There is no cache for an interpreter in a root file system: the compiler does not run in that.
+	if r.grant.Entry.Execution == policy.ExecutionStdin || c.Interpreter.Digest == "" || c.Root != nil {
 		return
 	}
+	key := cacheKey{
+		Tree:        r.tree.Digest,
+		Interpreter: c.Interpreter.Digest + " " + c.Interpreter.Version,
+	}
+	if info.Runtime == script.Deno {
+		key.Script = r.script.path
+	}
+	found := s.caches.get(key)
+	if found == "" {
+		c.uncached = &key
+		return
+	}
+	// The error of a canceled call would drop a cache that is in order.
+	tree, err := s.cfg.Trees.Tree(context.WithoutCancel(ctx), found)
+	if err != nil {
+		s.cfg.Logger.WarnContext(ctx, "stored cache of an interpreter cannot be read; it will be made again",
+			slog.String("skill", r.script.skill.Path), tint.Err(err))
+		s.caches.drop(key)
+		c.uncached = &key
+		return
+	}
+	handle, err := tree.Open()
+	if err != nil {
+		return
+	}
+	c.cached = found
+	if info.Runtime == script.Deno {
+		c.Cache = sandbox.Cache{Dir: handle, At: denoCache}
+		return
+	}
+	// The tree with the cache has all files of the run's tree, and replaces it.
+	c.Tree.Close()
+	c.Tree = handle
+}
+
+// makeCache makes a cache of the interpreter's compiled modules for later runs, in the background.
+func (s *Session) makeCache(r *run, result *sandbox.Result) {
+	if result.Outcome != sandbox.Exited {
+		return
+	}
+	key := r.cmd.uncached
 	ctx, ok := s.caches.begin(*key)
 	if !ok {
 		return

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"net/url"
 	"os"
@@ -16,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lmittmann/tint"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
@@ -294,7 +292,11 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	if holdsTree(r.grant.Entry) {
 		c.Env = append(c.Env, script.Environ(c.TreeDir())...)
 	}
-	s.mountCache(ctx, r, c)
+	// Only these interpreters find compiled modules of an earlier run.
+	switch info.Runtime {
+	case script.Python3, script.Deno:
+		s.mountCache(ctx, r, c)
+	}
 
 	// The sandbox would report a directory that does not exist, although the cause is the missing workspace.
 	c.Cwd = r.in.Cwd
@@ -411,56 +413,6 @@ func (s *Session) launch(r *run, c *command, info script.Info, at place) error {
 		c.cwd = path.Clean(r.in.Cwd)
 	}
 	return nil
-}
-
-// denoCache is the directory in which deno looks for compiled modules.
-const denoCache = sandbox.TmpDir + "/.cache/deno/gen"
-
-// mountCache adds the interpreter's cache of compiled modules, if there is one, to a command that starts from
-// a file of its tree. After a cache miss, makeCache makes one once the run has ended.
-func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
-	info := r.script.file.Program()
-	// There is no cache for an interpreter in a root file system: the compiler does not run in that.
-	if r.grant.Entry.Execution == policy.ExecutionStdin || c.Interpreter.Digest == "" || c.Root != nil {
-		return
-	}
-	key := cacheKey{
-		Tree:        r.tree.Digest,
-		Interpreter: c.Interpreter.Digest + " " + c.Interpreter.Version,
-	}
-	switch info.Runtime {
-	case script.Python3:
-	case script.Deno:
-		key.Script = r.script.path
-	default:
-		return
-	}
-	found := s.caches.get(key)
-	if found == "" {
-		c.uncached = &key
-		return
-	}
-	// The error of a canceled call would drop a cache that is in order.
-	tree, err := s.cfg.Trees.Tree(context.WithoutCancel(ctx), found)
-	if err != nil {
-		s.cfg.Logger.WarnContext(ctx, "stored cache of an interpreter cannot be read; it will be made again",
-			slog.String("skill", r.script.skill.Path), tint.Err(err))
-		s.caches.drop(key)
-		c.uncached = &key
-		return
-	}
-	handle, err := tree.Open()
-	if err != nil {
-		return
-	}
-	c.cached = found
-	if info.Runtime == script.Deno {
-		c.Cache = sandbox.Cache{Dir: handle, At: denoCache}
-		return
-	}
-	// The tree with the cache has all files of the run's tree, and replaces it.
-	c.Tree.Close()
-	c.Tree = handle
 }
 
 // onHost completes the command of a script that runs on the host: it starts from the stored tree and gets the

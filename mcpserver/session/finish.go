@@ -83,16 +83,13 @@ func (s *Session) finish(
 		})
 	}
 	if err != nil {
-		// The caller gets an error, so the outcome, which is recorded later, lists nothing as shown.
-		x.Stdout.Shown, x.Stderr.Shown = nil, nil
-		for i := range x.Out {
-			x.Out[i].Shown = nil
-		}
 		s.addPending(&pendingOutcome{run: r, result: result, withheld: withheld,
 			kept: keepErr == nil, record: x, output: &output, events: events})
 		return nil, fault.OutcomeUnrecorded.Because(err)
 	}
-	s.makeCache(r, result)
+	if r.cmd.uncached != nil {
+		s.makeCache(r, result)
+	}
 	s.release(r, answer, &output, refusals)
 	return answer, nil
 }
@@ -158,10 +155,16 @@ func (s *Session) keep(
 
 // answerOf returns the answer about a result before output is withheld. out lists the kept files of /out.
 func answerOf(result *sandbox.Result, out []cfharness.OutFile) *RunResult {
+	stream := func(s *sandbox.Stream) Stream {
+		// Bytes that are not UTF-8 are replaced, so that JSON can represent the text.
+		text := func(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
+		return Stream{Head: text(s.Head), Tail: text(s.Tail), Total: s.Total, Truncated: s.Truncated,
+			Digest: digest.Digest(s.SHA256)}
+	}
 	answer := &RunResult{
 		Outcome: string(result.Outcome), ExitCode: result.ExitCode, Signal: result.Signal,
 		Duration: result.Duration, Backend: result.Backend,
-		Stdout: streamOf(&result.Stdout), Stderr: streamOf(&result.Stderr),
+		Stdout: stream(&result.Stdout), Stderr: stream(&result.Stderr),
 		Out: out, OutSkips: result.OutSkips, Writes: result.Writes,
 	}
 	// File names can have any bytes.
@@ -180,14 +183,6 @@ type Stream struct {
 
 	// Withheld describes a stream that was not released, else nil; Head and Tail are then empty.
 	Withheld *cfharness.ObservationDenied
-}
-
-// streamOf returns a run's stream as text. Bytes that are not UTF-8 are replaced, so that JSON can
-// represent the text.
-func streamOf(s *sandbox.Stream) Stream {
-	text := func(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
-	return Stream{Head: text(s.Head), Tail: text(s.Tail), Total: s.Total, Truncated: s.Truncated,
-		Digest: digest.Digest(s.SHA256)}
 }
 
 // extension returns the part of a run's record for which the reference implementation has no fields.
@@ -732,6 +727,11 @@ type pendingOutcome struct {
 
 // addPending queues an outcome for flushPending.
 func (s *Session) addPending(d *pendingOutcome) {
+	// The caller gets an error, so the outcome, which is recorded later, lists nothing as shown.
+	d.record.Stdout.Shown, d.record.Stderr.Shown = nil, nil
+	for i := range d.record.Out {
+		d.record.Out[i].Shown = nil
+	}
 	s.sequence.Lock()
 	defer s.sequence.Unlock()
 	s.pending = append(s.pending, d)

@@ -65,7 +65,10 @@ func (s *Session) raise(rules *inForce, mode policy.Mode) policy.Mode {
 	if s.keyed != nil && s.keyed.shared {
 		return rules.Policy.Mode(mode)
 	}
-	return rules.Policy.Mode(s.raised.Raise(mode))
+	if mode != 0 {
+		s.raised.Raise(mode)
+	}
+	return rules.Policy.Mode(policy.Mode(s.raised.Load()))
 }
 
 // record is append for an event that the caller is shown if it asked for records.
@@ -340,7 +343,7 @@ func (s *Session) startsWith() (all []initialSkill) {
 // manifest that the event names.
 func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 	is := s.rules.Load()
-	mode, c := is.Policy.Mode(s.raised.Raise(0)), s.describe(ctx, is)
+	mode, c := is.Policy.Mode(policy.Mode(s.raised.Load())), s.describe(ctx, is)
 	info := provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol},
 		Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile,
 		Child: s.child, Guessed: s.isGuessed(), ParentSession: s.parentName, RequestedRunID: s.wanted,

@@ -147,10 +147,10 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err != nil {
 		return nil, s.refuse(ctx, r, err)
 	}
-	defer turn.Release()
+	defer turn.release()
 	// On this machine it is nil: a run that waits must compare the files afterwards.
 	r.tree = turn.tree
-	if turn.Queued() {
+	if turn.queued {
 		// While the run waited, the rules, the loaded files and the approval may have changed.
 		r, err = s.again(ctx, r)
 		if err != nil {
@@ -187,7 +187,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 		return nil, s.failedRun(ctx, r, turn, err)
 	}
 	// The next run can start while the output is recorded.
-	turn.Release()
+	turn.release()
 	return s.finish(ctx, r, result, ending{room: room})
 }
 
@@ -468,19 +468,10 @@ func (f *scriptFile) unsupported() error {
 
 // turn is the slot of a run, on this machine or at a worker.
 type turn struct {
-	heldSlot
-	worker elsewhere.Slot // nil on this machine
-	tree   *store.Tree    // opened before a worker gives its slot; nil on this machine
-	once   sync.Once
-}
-
-// Release releases the slot. Only the first call has an effect.
-func (t *turn) Release() { t.once.Do(t.heldSlot.Release) }
-
-// heldSlot is a slot for a run, of this machine or a worker's.
-type heldSlot interface {
-	Queued() bool
-	Release()
+	release func()         // releases the slot; only the first call has an effect
+	queued  bool           // the run waited for the slot
+	worker  elsewhere.Slot // nil on this machine
+	tree    *store.Tree    // opened before a worker gives its slot; nil on this machine
 }
 
 // waitTurn waits for the slot of a run, here or, if there are workers and the target is the sandbox, at one.
@@ -505,7 +496,7 @@ func (s *Session) waitTurn(ctx context.Context, r *run) (*turn, error) {
 	late, isLate := errors.AsType[*admit.LateError](err)
 	switch {
 	case err == nil:
-		return &turn{heldSlot: slot}, nil
+		return &turn{release: slot.Release, queued: slot.Queued()}, nil
 	case isLate:
 		return nil, fault.RunsLate.Because(err, "{before}", strconv.Itoa(late.Before))
 	case ctx.Err() == nil && !errors.Is(err, admit.ErrClosed):
