@@ -360,8 +360,8 @@ type place struct {
 	cwd  string // the directory in which it starts without a workspace, in records
 }
 
-// launch sets the command line of a script, the variables of every command, of which Env has the general ones
-// and added the ones that describe the script, and the directory in which records let it start.
+// launch sets the command line of a script, its variables, and the directory in which it starts in records.
+// Env gets the variables of every command, added the ones that describe the script.
 //
 // Errors: *Error.
 func (s *Session) launch(r *run, c *command, info script.Info, at place) error {

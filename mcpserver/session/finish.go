@@ -789,9 +789,10 @@ func (s *Session) release(
 	if answer.Sealed {
 		shown.Skillsd, shown.ExitCode = cfharness.Sealed(shown.Skillsd, shown.ExitCode)
 	}
-	// The answer has no field that its output object does not have either.
+	// The answer of an opaque run has no fact that its output object does not have.
 	if answer.Opaque {
-		answer.Outcome, answer.ExitCode, answer.Signal, answer.Duration = string(shown.Skillsd.Outcome), 0, "", 0
+		answer.Outcome, answer.ExitCode = string(shown.Skillsd.Outcome), 0
+		answer.Signal, answer.Duration = "", 0
 		answer.Stdout, answer.Stderr = Stream{Withheld: answer.Stdout.Withheld},
 			Stream{Withheld: answer.Stderr.Withheld}
 		answer.Writes = nil

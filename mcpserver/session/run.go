@@ -88,8 +88,8 @@ type run struct {
 	at      time.Time
 	secrets *redact.Redactor // of every declared secret; nil without secrets
 
-	// recorded waits until the request of the run is on the disk; nil for a run that another server requested.
-	// Its errors are *Error.
+	// recorded waits until the request of the run is on the disk. It is nil for a run that another server
+	// requested. Its errors are *Error.
 	recorded func() error
 
 	script *scriptFile   // set by scriptOf
