@@ -99,7 +99,7 @@ func (s *Session) finish(
 func (s *Session) keepInRoom(
 	ctx context.Context, output string, result *sandbox.Result, withheld []int, release func(),
 ) (files []provenance.File, out []cfharness.OutFile, err error) {
-	// Gates reserve room under the write lock, so no gate gets this room before keep returns.
+	// Room is reserved under the write lock, so no other run gets this room before keep returns.
 	s.rooms.RLock()
 	defer s.rooms.RUnlock()
 	var releasing sync.WaitGroup
@@ -372,8 +372,8 @@ func (a *RunResult) cut(program bool) (stdout, stderr Stream) {
 		part = min(max(out/(out+err), 0.25), 0.75)
 	}
 	head, tail := int(part*HeadShare), int(part*TailShare)
-	a.Stdout.Cut(head, tail)
-	a.Stderr.Cut(HeadShare-head, TailShare-tail)
+	a.Stdout.cut(head, tail)
+	a.Stderr.cut(HeadShare-head, TailShare-tail)
 	if !program {
 		return a.Stdout, a.Stderr
 	}
@@ -381,8 +381,8 @@ func (a *RunResult) cut(program bool) (stdout, stderr Stream) {
 	return stdout, stderr
 }
 
-// Cut leaves out the middle of a stream that is longer than its share.
-func (s *Stream) Cut(head, tail int) {
+// cut leaves out the middle of a stream that is longer than its share.
+func (s *Stream) cut(head, tail int) {
 	if !s.Truncated {
 		whole := s.Head + s.Tail
 		if utf8.RuneCountInString(whole) <= head+tail {
@@ -443,7 +443,7 @@ func fitStreams(streams ...*Stream) {
 		return
 	}
 	for _, s := range streams {
-		s.Cut(MaxWhole*2/3, MaxWhole/3)
+		s.cut(MaxWhole*2/3, MaxWhole/3)
 	}
 }
 
@@ -565,23 +565,23 @@ func (s *Session) resultOutput(r *run, x *cfharness.RunExtension, result *sandbo
 	if result.Outcome == sandbox.Exited || result.Outcome == sandbox.Signaled {
 		output.ExitCode = &result.ExitCode
 	}
-	stdout.Describe(&output.Stdout, &output.StdoutTruncated, &output.StdoutOriginalLength)
-	stderr.Describe(&output.Stderr, &output.StderrTruncated, &output.StderrOriginalLength)
+	stdout.describe(&output.Stdout, &output.StdoutTruncated, &output.StdoutOriginalLength)
+	stderr.describe(&output.Stderr, &output.StderrTruncated, &output.StderrOriginalLength)
 	// On the host, no runtime observes the output. A model needs the observation only if a runtime labeled
 	// it.
 	if r.grant.Target == policy.TargetHost || r.call.Records == nil && result.Mediation == nil {
 		return output
 	}
-	stdout.Observe(&released.Stdout)
-	stderr.Observe(&released.Stderr)
+	stdout.observe(&released.Stdout)
+	stderr.observe(&released.Stderr)
 	observeExit(&released.ExitCode, output.ExitCode, result.Outcome)
 	output.CFCResult = released
 	return output
 }
 
-// Describe fills the reference's fields of an output object for a stream: the released text, or the object in
+// describe fills the reference's fields of an output object for a stream: the released text, or the object in
 // its place.
-func (s *Stream) Describe(o *cfharness.Observation, truncated **bool, length **int64) {
+func (s *Stream) describe(o *cfharness.Observation, truncated **bool, length **int64) {
 	o.Denied = s.Withheld
 	if s.Withheld != nil {
 		return
@@ -592,8 +592,8 @@ func (s *Stream) Describe(o *cfharness.Observation, truncated **bool, length **i
 	}
 }
 
-// Observe adds a stream to what is observed of it: the beginning and, if the middle was left out, the end.
-func (s *Stream) Observe(is *cfharness.StreamObservation) {
+// observe adds a stream to what is observed of it: the beginning and, if the middle was left out, the end.
+func (s *Stream) observe(is *cfharness.StreamObservation) {
 	if is.Policy != cfharness.PolicyObserved {
 		return
 	}
@@ -613,7 +613,7 @@ func (s *Stream) Observe(is *cfharness.StreamObservation) {
 	}
 }
 
-// ObserveExit completes what is observed of an exit code; code is nil if the script was stopped.
+// observeExit completes what is observed of an exit code; code is nil if the script was stopped.
 func observeExit(is *cfharness.ExitCodeObservation, code *int, outcome sandbox.Outcome) {
 	is.Value, is.Reason = nil, policy.Clip(is.Reason)
 	if is.Policy == cfharness.PolicyObserved {

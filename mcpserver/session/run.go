@@ -302,7 +302,7 @@ func (s *Session) Restorable(ctx context.Context, sk *skills.Skill, denial *poli
 	return false
 }
 
-// failedRun records why a run that passed the gate has no result, and returns the error for the caller.
+// failedRun records why a run that was allowed to start has no result, and returns the error for the caller.
 func (s *Session) failedRun(ctx context.Context, r *run, turn *turn, err error) error {
 	event, err := s.notRun(ctx, r, err)
 	failure, ok := errors.AsType[*Error](err)

@@ -49,7 +49,11 @@ type knownSecrets struct {
 // A secret that cannot be read at the moment keeps its last value; one that never could be read, or that the
 // redactor cannot find, is left out.
 func (s *Sessions) Secrets() *redact.Redactor {
-	rules, values := s.rules.Load(), map[string]string{}
+	rules := s.rules.Load()
+	if len(rules.secrets) == 0 {
+		return nil
+	}
+	values := map[string]string{}
 	for _, name := range rules.secrets {
 		value, err := rules.secret(name)
 		if n := len(strings.TrimSpace(value)); err == nil && n >= redact.MinBytes &&
