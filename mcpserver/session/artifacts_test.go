@@ -13,7 +13,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/opencontainers/go-digest"
 	godigest "github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
@@ -457,7 +456,7 @@ func FuzzPart(f *testing.F) {
 		var whole []byte
 		for reads := 0; ; reads++ {
 			a := name.Part(data, int64(most))
-			if a.Text != text || a.Size != int64(len(data)) || a.Digest != digest.FromBytes(data) || len(a.Data) > int(most) {
+			if a.Text != text || a.Size != int64(len(data)) || a.Digest != godigest.FromBytes(data) || len(a.Data) > int(most) {
 				t.Fatalf("part at %d = %+v of %q", name.Offset, a, data)
 			}
 			if a.Text && !utf8.Valid(a.Data) {
