@@ -89,7 +89,7 @@ CODE   = cmd mcpserver provenance sandbox skills
 SHARED = ^[[:space:]]*go [a-z(]|\.Go\(|sync\.(RW)?Mutex|fsnotify
 SINGLE = ^cmd/skillsd$$|^cmd/skillsd/report$$|^sandbox/detect$$|test$$
 FEW    = ./cmd/skillsd/garbage ./cmd/skillsd/page ./cmd/skillsd/serve ./cmd/skillsd/serve/cluster \
-	./mcpserver/session/secrets ./mcpserver/session/snapshot ./provenance/jetstream ./provenance/telemetry \
+	./mcpserver/session/snapshot ./provenance/jetstream ./provenance/telemetry \
 	./sandbox/environment ./sandbox/environment/making ./sandbox/host ./sandbox/remote ./skills/content \
 	./skills/install ./skills/source ./skills/source/signed ./skills/store
 RACING = $(filter-out $(FEW),$(shell grep -rlE --include='*.go' --exclude='*_test.go' '$(SHARED)' $(CODE) | \

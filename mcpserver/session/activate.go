@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -203,43 +202,6 @@ func loadFailure(skill string, failure *Error) *provenance.Event {
 		Detail: provenance.LoadError(string(failure.Code))}
 }
 
-// lookup finds a skill by path or unique name. A skill that is hidden from models is found for the user, and
-// in a session that has loaded it. A session keeps a skill that it has loaded when the catalogue no longer
-// has it. A narrowed call finds only its own part of the catalogue, even if the session has loaded more; the
-// refusal of other names does not reveal whether such a skill exists.
-//
-// Errors: *policy.Denial, *Error.
-func (s *Session) lookup(r *request, name string, user bool) (*skills.Skill, error) {
-	snapshot := s.visible(r.call)
-	sk, err := snapshot.Lookup(name)
-	if err == nil && (user || !s.Hides(sk, "")) {
-		return sk, nil
-	}
-	narrows := s.narrows(r.call)
-	if err == nil {
-		err = snapshot.NotFound(name)
-	} else if a := s.activatedAs(name); a != nil && !narrows {
-		return a.skill, nil
-	}
-	missing, ok := errors.AsType[*skills.NotFoundError](err)
-	if !ok || !narrows {
-		return nil, s.lookupError(r.call, err)
-	}
-	nearest := ""
-	if len(missing.Nearest) > 0 && s.cfg.NamesInErrors {
-		nearest = "use one of: " + strings.Join(missing.Nearest, ", ") + "; "
-	}
-	return nil, r.denial(skillExcluded, policy.Clip(name), "", "{name}", fault.Quote(name),
-		"{nearest}", nearest)
-}
-
-// Hides reports whether the session shows nothing of a skill, or of a file or directory of it, because a
-// skill there is hidden from models and was not loaded in this session by the operator or the user.
-func (s *Session) Hides(sk *skills.Skill, path string) bool {
-	return slices.ContainsFunc(s.cfg.Registry.Snapshot().HiddenBy(sk, path),
-		func(by *skills.Skill) bool { return s.activated(by.Path) == nil })
-}
-
 // rereads is how often a skill is read again if it changes while it is read.
 const rereads = 3
 
@@ -344,7 +306,7 @@ func (s *Session) activationEvent(
 		Skillsd: &cfharness.ActivationExtension{
 			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, TaskID: r.call.Turn,
 			// After an update, the lock file no longer leads from this digest to the source of the skill.
-			Origin:       s.inForce().Facts.OriginOf(ctx, l.Skill, l.Index.TreeDigest),
+			Origin:       s.rules.Load().Facts.OriginOf(ctx, l.Skill, l.Index.TreeDigest),
 			HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),
 			Repeated: l.Sent, Sent: r.call.Source != "", Suspicious: suspicious,
 		},

@@ -24,8 +24,8 @@ func TestQuestionIsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Policy = policy.New(policy.Config{Allowlist: allowed, Release: policy.ReleaseObserved, Tools: []string{"load_skill", "run_skill_script"}})
-	b.cfg.Secret = func(string) (string, error) { return secret, nil }
+	b.setPolicy(policy.New(policy.Config{Allowlist: allowed, Release: policy.ReleaseObserved, Tools: []string{"load_skill", "run_skill_script"}}))
+	b.rules.Load().Secret = func(string) (string, error) { return secret, nil }
 	b.load("demo")
 	b.Current().background.Wait()
 	run := func(answer *Answer) error {

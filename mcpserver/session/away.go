@@ -15,7 +15,6 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -36,7 +35,7 @@ func (s *Session) turnAway(ctx context.Context, r *run, waiting func(before int)
 	go open()
 	ready := func() error {
 		_, err := open()
-		return cmp.Or(r.recorded.wait(), err)
+		return cmp.Or(r.recorded(), err)
 	}
 	slot, err := s.cfg.Pool.Acquire(ctx, r.output, r.call.Principal.Name, ready, waiting)
 	// The reason why the run is not ready comes before the errors of the queue, whichever Acquire saw first.
@@ -47,7 +46,8 @@ func (s *Session) turnAway(ctx context.Context, r *run, waiting func(before int)
 	case err == nil:
 		// The function ready has returned the error already.
 		tree, _ := open()
-		return &turn{heldSlot: slot, worker: slot, tree: tree}, nil
+		return &turn{release: sync.OnceFunc(slot.Release), queued: slot.Queued(), worker: slot,
+			tree: tree}, nil
 	case ctx.Err() != nil:
 		return nil, errWaitEnded
 	case errors.Is(err, elsewhere.ErrBusy):
@@ -60,7 +60,9 @@ func (s *Session) turnAway(ctx context.Context, r *run, waiting func(before int)
 //
 // Errors: *policy.Denial if the worker refuses it, *Error.
 func (s *Session) executeAway(ctx context.Context, r *run, worker elsewhere.Slot) (*sandbox.Result, error) {
-	defer r.reportRun()()
+	if r.call.Progress != nil {
+		defer r.reportRun()()
+	}
 	done, err := worker.Run(ctx, elsewhere.Encode(elsewhere.Job{Run: r.output, Session: s.id, At: r.at,
 		Method: r.call.Method, Principal: r.call.Principal.Name, Mode: r.mode, Unnamed: r.call.Unnamed(),
 		Skill: r.script.skill.Path, Path: r.script.path, Tree: r.tree.Digest, Args: r.in.Args, Cwd: r.in.Cwd,
@@ -325,16 +327,17 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	if err := started(); err != nil {
 		return fault.WorkersBusy.Because(err)
 	}
-	// The sending server has passed its gate.
-	result, err := ses.executeHere(ctx, r, func() error { return nil })
+	// The sending server has recorded the request.
+	result, err := ses.execute(ctx, r, nil, func() error { return nil })
 	if err != nil {
 		return err
 	}
-	ses.makeCache(r, result)
+	if r.cmd.uncached != nil {
+		ses.makeCache(r, result)
+	}
 	// The sender does not have the values of this machine's secrets, so it could not redact them.
-	done.Withheld, done.Recounted = secrets.Result(r.secrets, result, r.cmd.given)
-	out, sum := streamOf(&result.Stdout), streamOf(&result.Stderr)
-	done.Record = *r.extension(result, &RunResult{Stdout: out, Stderr: sum}, done.Recounted, ending{})
+	done.Withheld, done.Recounted = redactResult(r.secrets, result, r.cmd.given)
+	done.Record = *r.extension(result, answerOf(result, nil), done.Recounted, ending{})
 	done.Record.Worker, done.Record.WorkerRules = done.Name, done.Rules
 	done.Result, done.Release = result, r.grant.Release
 	done.Argv, done.Ran, done.Cwd, done.Env = r.cmd.argv, r.cmd.ran, r.cmd.cwd,

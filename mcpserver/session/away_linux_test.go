@@ -68,12 +68,12 @@ func away(t *testing.T, entry policy.Entry, body string) (*bench, *near) {
 	t.Helper()
 	sandboxtest.Need(t, "userns")
 	front, worker := granting(t, policy.Entry{}, body), granting(t, entry, body)
-	front.cfg.Secret = nil
+	front.rules.Load().Secret = nil
 	front.cfg.Runner = func(context.Context) (sandbox.Runner, error) { return nil, errors.New("no sandbox here") }
 	front.cfg.Interpreter = func(context.Context, string) (*sandbox.Interpreter, error) { return nil, nil }
 	// The worker has nothing that would show what a user wants.
-	worker.cfg.Policy = policy.New(policy.Config{Allowlist: worker.cfg.Policy.Config().Allowlist, HostTarget: true,
-		Release: worker.cfg.Policy.Config().Release, Tools: worker.cfg.Policy.Config().Tools})
+	worker.setPolicy(policy.New(policy.Config{Allowlist: worker.Policy().Config().Allowlist, HostTarget: true,
+		Release: worker.Policy().Config().Release, Tools: worker.Policy().Config().Tools}))
 	pool := &near{worker: worker.Sessions}
 	front.cfg.Pool = pool
 	return front, pool

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/sandbox/sandboxtest"
+	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/store"
 )
@@ -69,9 +69,9 @@ func benchmarkCache(b *testing.B, runtime script.Runtime, path string, files map
 		b.Fatal(err)
 	}
 	runner := native.New(nil)
-	s := New(Config{Trees: trees, Logger: slog.New(slog.DiscardHandler), Runner: func(context.Context) (sandbox.Runner, error) { return runner, nil }})
+	s := New(Config{Trees: trees, Policy: policy.New(policy.Config{}), Logger: slog.New(slog.DiscardHandler), Runner: func(context.Context) (sandbox.Runner, error) { return runner, nil }})
 	info := script.Info{Runtime: runtime}
-	made, err := (&caches.Compiler{Runner: s.cfg.Runner, Trees: s.cfg.Trees, Limits: s.cfg.Limits}).Compile(b.Context(), info, interpreter, tree, path)
+	made, err := s.compile(b.Context(), info, interpreter, tree, path)
 	if err != nil || made == "" {
 		b.Fatalf("no cache: %v", err)
 	}

@@ -60,8 +60,8 @@ func newCacheBench(t *testing.T, runner sandbox.Runner, needs string, scripts []
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Policy = policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: allowed, Release: policy.ReleaseObserved,
-		Tools: []string{"load_skill", "run_skill_script", "resources/read"}})
+	b.setPolicy(policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: allowed, Release: policy.ReleaseObserved,
+		Tools: []string{"load_skill", "run_skill_script", "resources/read"}}))
 	b.cfg.Runner = func(context.Context) (sandbox.Runner, error) { return b.watched, nil }
 	b.cfg.Interpreter = detect.Interpreters(os.Getenv("PATH")).Find
 	if _, err := b.cfg.Registry.Rescan(context.Background()); err != nil {
@@ -82,8 +82,8 @@ func (b *cacheBench) write(files map[string]string) {
 // restart pins the tree as it is now.
 func (b *cacheBench) restart() {
 	b.t.Helper()
-	clear(b.trees)
-	clear(b.pins)
+	clear(b.rules.Load().trees)
+	clear(b.rules.Load().pins)
 	if err := b.Start(context.Background(), nil); err != nil {
 		b.t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func (b *cacheBench) script(name string) (stdout string, cache digest.Digest) {
 	if err != nil || r.Outcome != string(sandbox.Exited) || r.ExitCode != 0 || r.Stderr.Head != "" {
 		b.t.Fatalf("%s: %+v, %v", name, r, err)
 	}
-	b.caches.Wait()
+	b.caches.wait()
 	return r.Stdout.Head, r.Output.Skillsd.CacheDigest
 }
 

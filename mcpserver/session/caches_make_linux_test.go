@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/skillsd/skillsd/mcpserver/admit"
-	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
+	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/store"
 )
@@ -45,15 +45,15 @@ func TestCacheNeedsAWholeRun(t *testing.T) {
 	} {
 		fake := &fakeRunner{result: good}
 		test.change(&fake.result)
-		s := New(Config{Trees: trees, Runner: func(context.Context) (sandbox.Runner, error) { return fake, nil }})
+		s := New(Config{Trees: trees, Policy: policy.New(policy.Config{}), Runner: func(context.Context) (sandbox.Runner, error) { return fake, nil }})
 		interpreter := &sandbox.Interpreter{Path: "/usr/bin/python3"}
-		made, err := (&caches.Compiler{Runner: s.cfg.Runner, Trees: s.cfg.Trees, Limits: s.cfg.Limits}).Compile(t.Context(), script.Info{Runtime: script.Python3}, interpreter, tree, "a.py")
+		made, err := s.compile(t.Context(), script.Info{Runtime: script.Python3}, interpreter, tree, "a.py")
 		if (err != nil) != test.fails || (made != "") != (name == "whole") {
 			t.Errorf("%s: compile = %q, %v", name, made, err)
 		}
 		_ = trees.Remove(made)
 		cmd := fake.cmd.Load()
-		if !cmd.Network.Off() || cmd.Workspace.Mode != "" || cmd.Cache.Dir != nil || cmd.Limits.Timeout > caches.Timeout {
+		if !cmd.Network.Off() || cmd.Workspace.Mode != "" || cmd.Cache.Dir != nil || cmd.Limits.Timeout > cacheTimeout {
 			t.Errorf("%s: the compiler got %+v", name, cmd)
 		}
 	}
@@ -75,7 +75,7 @@ func TestCacheEndsWithTheServer(t *testing.T) {
 	if err := b.End(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := b.caches.Begin(caches.Key{}); ok {
+	if _, ok := b.caches.begin(cacheKey{}); ok {
 		t.Error("a cache after the end")
 	}
 }

@@ -46,7 +46,7 @@ func TestCapabilities(t *testing.T) {
 		asked[name] = true
 		return &sandbox.Interpreter{Name: name, Path: "/opt/x/bin/" + name, Mounts: []string{"/opt/x"}, Version: "1.2"}, nil
 	}
-	b.cfg.Facts.Command = func(name string) string {
+	b.rules.Load().Facts.Command = func(name string) string {
 		if name == "deno" {
 			return ""
 		}
@@ -57,7 +57,7 @@ func TestCapabilities(t *testing.T) {
 		r, err := inner(ctx)
 		return uncounted{r}, err
 	}
-	b.cfg.Facts.Enforces = func() (memory, processes string) { return "cgroup v1", "resource limit" }
+	b.rules.Load().Facts.Enforces = func() (memory, processes string) { return "cgroup v1", "resource limit" }
 	b.load("demo")
 	b.Current().background.Wait()
 	if len(asked) != 1 || !asked["sh"] {
@@ -115,7 +115,7 @@ func TestCapabilitiesWithoutScripts(t *testing.T) {
 // What keeps scripts from being isolated is said, and a workspace is described.
 func TestCapabilitiesUnavailable(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct, workspace: sandbox.WorkspaceRO})
-	b.cfg.Facts.WorkspacePath = "/home/someone/work"
+	b.rules.Load().Facts.WorkspacePath = "/home/someone/work"
 	b.cfg.Runner = func(context.Context) (sandbox.Runner, error) {
 		return nil, &sandbox.UnavailableError{Backend: "native", Reason: "no user namespaces"}
 	}
@@ -135,13 +135,13 @@ func TestCapabilitiesOfAnother(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	b.load("demo")
 	b.Current().background.Wait()
-	b.snapshots.probing <- struct{}{}
+	b.rules.Load().snapshots.probing <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := b.Current().describeMachine(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("describeMachine = %v", err)
 	}
-	<-b.snapshots.probing
+	<-b.rules.Load().snapshots.probing
 	if data, err := b.Current().describeMachine(t.Context()); err != nil || !json.Valid(data) {
 		t.Errorf("describeMachine = %s, %v", data, err)
 	}

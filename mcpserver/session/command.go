@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"net/url"
 	"os"
@@ -16,10 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lmittmann/tint"
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
@@ -30,6 +27,9 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
 )
+
+// systemPath is the part of PATH that every script has.
+const systemPath = "/usr/local/bin:/usr/bin:/bin"
 
 // command is the command that runs a script, with the form in which records and answers show it.
 type command struct {
@@ -45,7 +45,7 @@ type command struct {
 	secrets  *redact.Redactor // of every declared secret, those that the script is given included
 	given    bool             // the script is given a value that must not be shown
 	proxy    *egress.Proxy    // nil without a network
-	cache    caches.Key       // of the interpreter's compiled modules; zero if they cannot be cached
+	uncached *cacheKey        // of compiled modules that could be cached and are not; nil if there are none
 	cached   digest.Digest    // of the tree with the cache that the run got, or ""
 	home     string           // home directory of a script on the host; "" in the sandbox
 	hostCwd  string           // directory in which a script on the host starts, for the record
@@ -53,23 +53,6 @@ type command struct {
 	packages *packages.Given  // nil without an environment
 	keeper   *keeper          // of what the run changes in a staged workspace; nil if nothing is kept
 	done     *elsewhere.Done  // the report of the worker; nil on this machine
-}
-
-// close closes the files of the command and removes its home. The command may be incomplete.
-func (c *command) close() {
-	if c.Tree != nil {
-		c.Tree.Close()
-	}
-	if c.Cache.Dir != nil {
-		c.Cache.Dir.Close()
-	}
-	c.packages.Close()
-	if c.home != "" {
-		removeHome(c.home)
-	}
-	if c.named {
-		c.Workspace.Dir.Close()
-	}
 }
 
 // command makes the command of a run: interpreter and packages, secrets, workspace, then what the target of
@@ -95,16 +78,18 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 			c.close()
 		}
 	}()
-	c.Interpreter, err = s.interpreter(ctx, r, info)
-	if err != nil {
+	if err := s.giveInterpreter(ctx, r, c, info.Runtime); err != nil {
 		return nil, err
 	}
-	if err := s.givePackages(ctx, r, c); err != nil {
-		return nil, err
+	env, secrets, err := s.variables(&r.rules.Rules, r.grant.Entry)
+	c.given = len(secrets) > 0
+	if err == nil && c.given {
+		c.secrets, err = s.redactorWith(secrets)
 	}
-	env, secrets, err := s.giveSecrets(r, c)
 	if err != nil {
-		return nil, err
+		// The cause after the colon may contain a path.
+		what, _, _ := strings.Cut(err.Error(), ": ")
+		return nil, fault.EnvDenied.Because(err, "{what}", what)
 	}
 	if err := s.giveWorkspace(ctx, r, c); err != nil {
 		return nil, err
@@ -127,43 +112,56 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 		return c.secrets.Texts(slices.Concat([]string{string(info.Runtime)}, argv[1:]))
 	}
 	c.argv, c.ran = named(c.argv), named(c.Argv)
-	c.cwd = c.secrets.Text(policy.Clip(shownCwd(r, c)))
+	c.cwd = c.secrets.Text(policy.Clip(c.cwd))
 	return c, nil
 }
 
-// interpreter returns the program that runs a script: of the machine, or of the entry's environment.
+// close closes the files of the command and removes its home. The command may be incomplete.
+func (c *command) close() {
+	if c.Tree != nil {
+		c.Tree.Close()
+	}
+	if c.Cache.Dir != nil {
+		c.Cache.Dir.Close()
+	}
+	if c.packages != nil {
+		c.packages.Close()
+	}
+	if c.home != "" {
+		removeHome(c.home)
+	}
+	if c.named {
+		c.Workspace.Dir.Close()
+	}
+}
+
+// giveInterpreter gives a command the program that runs its script: of the machine, or of the environment of
+// its entry with the packages of that, checked.
 //
 // Errors: *Error.
-func (s *Session) interpreter(ctx context.Context, r *run, info script.Info) (*sandbox.Interpreter, error) {
-	find := s.cfg.Interpreter
+func (s *Session) giveInterpreter(ctx context.Context, r *run, c *command, runtime script.Runtime) error {
+	find, name := s.cfg.Interpreter, r.grant.Entry.Environment
 	if r.grant.Target == policy.TargetHost && s.cfg.HostInterpreter != nil {
 		find = func(ctx context.Context, name string) (*sandbox.Interpreter, error) {
 			return s.cfg.HostInterpreter(ctx, name, r.grant.Entry.SearchPath)
 		}
 	}
-	if name := r.grant.Entry.Environment; name != "" {
+	if name != "" {
 		find = r.rules.Environments.Finder(name, find)
 	}
 	// A canceled call must not be recorded as a call without an interpreter.
-	interpreter, err := find(context.WithoutCancel(ctx), string(info.Runtime))
+	interpreter, err := find(context.WithoutCancel(ctx), string(runtime))
 	if _, refused := errors.AsType[*packages.Refusal](err); refused {
-		return nil, fault.OfEnvironment(err)
+		return fault.OfEnvironment(err)
 	}
 	if err != nil || interpreter == nil {
-		return nil, fault.InterpreterNotFound.Because(err, "{runtime}", string(info.Runtime))
+		return fault.InterpreterNotFound.Because(err, "{runtime}", string(runtime))
 	}
-	return interpreter, nil
-}
-
-// givePackages gives a command the packages of its entry's environment, checked; without one it does nothing.
-//
-// Errors: *Error.
-func (s *Session) givePackages(ctx context.Context, r *run, c *command) error {
-	name := r.grant.Entry.Environment
+	c.Interpreter = interpreter
 	if name == "" {
 		return nil
 	}
-	given, err := r.rules.Environments.Give(ctx, name, systemPath, c.Interpreter)
+	given, err := r.rules.Environments.Give(ctx, name, systemPath, interpreter)
 	if err != nil {
 		return fault.OfEnvironment(err)
 	}
@@ -172,22 +170,32 @@ func (s *Session) givePackages(ctx context.Context, r *run, c *command) error {
 	return nil
 }
 
-// giveSecrets returns the variables that the entry of a run passes on, and the values of its secrets, which
-// the command's redactor removes from then on.
-//
-// Errors: *Error.
-func (s *Session) giveSecrets(r *run, c *command) (env []string, secrets map[string]string, err error) {
-	env, secrets, err = s.declared(&r.rules.Rules).Variables(r.grant.Entry)
-	c.given = len(secrets) > 0
-	if err == nil && c.given {
-		c.secrets, err = s.redactorWith(secrets)
+// defaultTimeout applies if the call, its entry and the configuration set no timeout.
+const defaultTimeout = time.Minute
+
+// limits returns the configured limits, lowered by the entry and the call. A call without a timeout has the
+// entry's, else the configured one, else defaultTimeout.
+func (s *Session) limits(
+	configured sandbox.Limits, timeout time.Duration, entry policy.Entry,
+) sandbox.Limits {
+	limits := configured
+	most := cmp.Or(configured.Timeout, policy.MaxTimeout)
+	if entry.Timeout > 0 {
+		most = min(most, entry.Timeout)
+		timeout = cmp.Or(timeout, most)
 	}
-	if err != nil {
-		// The cause after the colon may contain a path.
-		what, _, _ := strings.Cut(err.Error(), ": ")
-		return nil, nil, fault.EnvDenied.Because(err, "{what}", what)
+	limits.Timeout = min(cmp.Or(timeout, configured.Timeout, defaultTimeout), most)
+	if entry.Memory > 0 {
+		limits.Memory = min(entry.Memory, configured.WithDefaults().Memory)
 	}
-	return env, secrets, nil
+	return limits
+}
+
+// Timeouts returns the timeout of a script if neither its entry nor the call sets one, and the longest
+// timeout that a call may set.
+func (s *Sessions) Timeouts() (usual, most time.Duration) {
+	configured := s.rules.Load().Limits
+	return cmp.Or(configured.Timeout, defaultTimeout), cmp.Or(configured.Timeout, policy.MaxTimeout)
 }
 
 // giveWorkspace gives a command the workspace of its call, in the mode that its entry allows.
@@ -220,104 +228,40 @@ func (s *Session) giveWorkspace(ctx context.Context, r *run, c *command) error {
 	return nil
 }
 
-// shownCwd returns the directory in which a command starts, as records and answers name it.
-func shownCwd(r *run, c *command) string {
-	if path.IsAbs(r.in.Cwd) {
-		return path.Clean(r.in.Cwd)
-	}
-	start := sandbox.OutDir
-	switch {
-	case rank(c.Workspace.Mode) > 0:
-		start = sandbox.WorkspaceDir
-	case r.grant.Target == policy.TargetHost:
-		start = "~"
-	}
-	return path.Join(start, r.in.Cwd)
+// clientNames reports whether the workspace of a call is the directory that its client names.
+func (s *Session) clientNames(rules *inForce, call Call) bool {
+	return rules.ClientWorkspace != nil && !call.Remote && call.Workspace.Path != ""
 }
 
-// systemPath is the part of PATH that every script has.
-const systemPath = "/usr/local/bin:/usr/bin:/bin"
-
-// HostPath returns the PATH of an entry's script on the host. No part of it comes from the server's
-// environment or from a client.
-func HostPath(entry policy.Entry) string {
-	// The configuration of a cloned project can start the server, and its PATH would then choose the
-	// programs that run on the host.
-	return strings.Join(append(slices.Clone(entry.SearchPath), systemPath), string(filepath.ListSeparator))
+// rank returns the position of a workspace mode in the order of access; 0 is no access.
+func rank(mode sandbox.WorkspaceMode) int {
+	modes := []sandbox.WorkspaceMode{sandbox.WorkspaceNone, sandbox.WorkspaceRO, sandbox.WorkspaceStaged,
+		sandbox.WorkspaceRW}
+	return max(slices.Index(modes, mode), 0)
 }
 
-// commandLine sets the command line of a script. The interpreter reads the script from its file or, if the
-// entry requires that, from standard input.
-func (c *command) commandLine(r *run, info script.Info, file string) error {
-	c.Argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
-	if r.grant.Entry.Execution != policy.ExecutionStdin {
-		return nil
+// narrower returns the mode with less access: the one granted to all scripts, or the entry's.
+func narrower(granted sandbox.WorkspaceMode, entry policy.Entry) sandbox.WorkspaceMode {
+	mode := sandbox.WorkspaceMode(entry.Workspace)
+	if mode == "" || rank(mode) >= rank(granted) {
+		return granted
 	}
-	if r.in.Stdin != nil {
-		return fault.StdinTaken.Because(nil)
-	}
-	text, err := r.tree.ReadFile(r.script.path)
-	if err != nil {
-		return fault.Internal(err)
-	}
-	// The check is about the script as its author wrote it: info also has flags that the entry adds.
-	if problem := script.StdinProblem(*r.script.file.Program(), text); problem != "" {
-		return fault.RuntimeNotOnStdin.Because(nil, "{problem}", problem)
-	}
-	c.Argv, c.Stdin = script.StdinArgv(info, c.Interpreter.Path, r.grant.Args), text
-	return nil
-}
-
-// environ sets the variables of every command: Env has the general ones, added the ones that describe the
-// script. dir is the directory of its skill, file is its path.
-func (s *Session) environ(c *command, r *run, dir, file, home string) {
-	skill, target := r.script.skill, r.grant.Target
-	c.Env = []string{"PATH=" + systemPath, "HOME=" + home, "LANG=C.UTF-8"}
-	c.added = []string{
-		"CF_HARNESS_RUN_ID=" + s.id, "SKILL_NAME=" + skill.Name(), "SKILL_DIR=" + dir, "SKILL_SCRIPT=" + file,
-		"CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET=" + string(target),
-	}
-	root := skills.PluginRoot(r.tree.Files)
-	if root == "" {
-		return
-	}
-	// Both names are in use, and the plugin has no data that lasts longer than the run.
-	data := sandbox.OutDir
-	if target == policy.TargetHost {
-		data = home
-	}
-	for _, prefix := range []string{"", "CLAUDE_"} {
-		c.added = append(c.added, prefix+"PLUGIN_ROOT="+filepath.Join(dir, root),
-			prefix+"PLUGIN_DATA="+data)
-	}
+	return mode
 }
 
 // inSandbox completes the command of a script that runs in the sandbox.
+//
+// Errors: *Error.
 func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script.Info) error {
 	allow, err := egress.ParseTargets(r.grant.Entry.Network)
 	if err != nil {
 		// Entries were checked at the start, so this is no fault of the call.
 		return fault.Internal(err)
 	}
-	file := sandbox.SkillDir + "/" + r.script.path
-	s.environ(c, r, sandbox.SkillDir, file, sandbox.TmpDir)
-	// The script finds it as in an activated virtual environment.
-	if v := c.Interpreter.Venv; v != nil {
-		c.Env[0] = "PATH=" + v.Dir + "/bin:" + systemPath
-	}
 	if c.packages != nil {
-		c.Env[0] = "PATH=" + c.packages.Path
 		info.Flags = slices.Concat(c.packages.Flags, info.Flags)
 	}
-	s.startable(ctx, c)
-	// Without these variables, npm, npx, pip and uv retry a network that the sandbox does not have.
-	if len(allow) == 0 {
-		c.Env = append(c.Env, script.Offline()...)
-	}
 	if len(allow) > 0 {
-		c.proxy = egress.New(egress.Config{Allow: allow})
-		c.Network = sandbox.Network{Proxy: c.proxy}
-		c.added = append(c.added, egress.Environ(allow...)...)
 		granted := make([]string, len(allow))
 		for i, t := range allow {
 			granted[i] = t.String()
@@ -326,28 +270,39 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	}
 	// Published scripts look for files above their own, as below the real directory, which has the skill's
 	// name. An interpreter with a cache keeps the shorter path, by which it finds its compiled modules.
-	at := file
+	file := sandbox.SkillDir + "/" + r.script.path
+	from := file
 	c.Name = path.Base(r.script.skill.Path)
 	if info.Runtime.Interpreter().CacheDir == "" {
-		at = c.TreeDir() + "/" + r.script.path
+		from = c.TreeDir() + "/" + r.script.path
 	}
-	if entry := r.grant.Entry; holdsTree(entry) {
-		c.Env = append(c.Env, script.Environ(c.TreeDir())...)
-	}
-	if err := c.commandLine(r, info, at); err != nil {
+	err = s.launch(r, c, info, place{from: from, file: file, dir: sandbox.SkillDir, home: sandbox.TmpDir,
+		path: s.searchPath(ctx, c), cwd: sandbox.OutDir})
+	if err != nil {
 		return err
 	}
-	s.mountCache(ctx, r, c)
-	c.Cwd, c.argv = r.in.Cwd, c.Argv
+	if len(allow) > 0 {
+		c.proxy = egress.New(egress.Config{Allow: allow})
+		c.Network = sandbox.Network{Proxy: c.proxy}
+		c.added = append(c.added, egress.Environ(allow...)...)
+	} else {
+		// Without these variables, npm, npx, pip and uv retry a network that the sandbox does not have.
+		c.Env = append(c.Env, script.Offline()...)
+	}
+	if holdsTree(r.grant.Entry) {
+		c.Env = append(c.Env, script.Environ(c.TreeDir())...)
+	}
+	// Only these interpreters find compiled modules of an earlier run.
+	switch info.Runtime {
+	case script.Python3, script.Deno:
+		s.mountCache(ctx, r, c)
+	}
+
 	// The sandbox would report a directory that does not exist, although the cause is the missing workspace.
+	c.Cwd = r.in.Cwd
 	at, below := strings.CutPrefix(path.Clean(c.Cwd), sandbox.WorkspaceDir)
 	if below && (at == "" || at[0] == '/') && rank(c.Workspace.Mode) == 0 {
 		return fault.CwdWithoutWorkspace.Because(nil)
-	}
-	// Records and answers keep /skill, the path that the reference implementation uses, even if the
-	// interpreter gets the longer one.
-	if r.grant.Entry.Execution != policy.ExecutionStdin {
-		c.argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
 	}
 	// Without a workspace, a script that writes into its current directory makes output for its caller.
 	if c.Cwd == "" && rank(c.Workspace.Mode) == 0 {
@@ -364,11 +319,19 @@ func holdsTree(entry policy.Entry) bool {
 	return whole && entry.Execution != policy.ExecutionStdin
 }
 
-// startable adds to PATH and to the mounts the interpreters with which scripts run, unless every sandbox has
-// them.
-func (s *Session) startable(ctx context.Context, c *command) {
+// searchPath returns the PATH of a script in the sandbox. It adds to the mounts of the command the
+// interpreters with which scripts run, unless every sandbox has them.
+func (s *Session) searchPath(ctx context.Context, c *command) string {
+	found := systemPath
+	// The script finds it as in an activated virtual environment.
+	if v := c.Interpreter.Venv; v != nil {
+		found = v.Dir + "/bin:" + systemPath
+	}
+	if c.packages != nil {
+		found = c.packages.Path
+	}
 	if s.cfg.ApartInterpreter == nil || c.Root != nil {
-		return
+		return found
 	}
 	dirs := ""
 	for _, name := range []script.Runtime{script.Python3, script.Node} {
@@ -384,7 +347,72 @@ func (s *Session) startable(ctx context.Context, c *command) {
 		c.Interpreter = c.Interpreter.With(in)
 		dirs += path.Dir(in.Path) + ":"
 	}
-	c.Env[0] = strings.Replace(c.Env[0], systemPath, dirs+systemPath, 1)
+	return strings.Replace(found, systemPath, dirs+systemPath, 1)
+}
+
+// place is the place of a script for its interpreter and for the script itself.
+type place struct {
+	from string // file from which the interpreter reads the script
+	file string // path of the script in its variables, and dir the directory of its skill
+	dir  string
+	home string
+	path string // PATH
+	cwd  string // the directory in which it starts without a workspace, in records
+}
+
+// launch sets the command line of a script, its variables, and the directory in which it starts in records.
+// Env gets the variables of every command, added the ones that describe the script.
+//
+// Errors: *Error.
+func (s *Session) launch(r *run, c *command, info script.Info, at place) error {
+	c.Argv = script.Argv(info, c.Interpreter.Path, at.from, r.grant.Args)
+	// Records and answers have /skill, the path that the reference implementation uses, wherever the
+	// interpreter finds the script. On the host, the other path is one of this machine.
+	c.argv = script.Argv(info, c.Interpreter.Path, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
+	// The interpreter reads the script from its file or, if the entry requires that, from standard input.
+	if r.grant.Entry.Execution == policy.ExecutionStdin {
+		if r.in.Stdin != nil {
+			return fault.StdinTaken.Because(nil)
+		}
+		text, err := r.tree.ReadFile(r.script.path)
+		if err != nil {
+			return fault.Internal(err)
+		}
+		// The check is about the script as its author wrote it: info also has flags that the entry adds.
+		if problem := script.StdinProblem(*r.script.file.Program(), text); problem != "" {
+			return fault.RuntimeNotOnStdin.Because(nil, "{problem}", problem)
+		}
+		c.Argv, c.Stdin = script.StdinArgv(info, c.Interpreter.Path, r.grant.Args), text
+		c.argv = c.Argv
+	}
+
+	c.Env = []string{"PATH=" + at.path, "HOME=" + at.home, "LANG=C.UTF-8"}
+	c.added = []string{
+		"CF_HARNESS_RUN_ID=" + s.id, "SKILL_NAME=" + r.script.skill.Name(), "SKILL_DIR=" + at.dir,
+		"SKILL_SCRIPT=" + at.file,
+		"CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET=" + string(r.grant.Target),
+	}
+	if root := skills.PluginRoot(r.tree.Files); root != "" {
+		// Both names are in use, and the plugin has no data that lasts longer than the run.
+		data := sandbox.OutDir
+		if r.grant.Target == policy.TargetHost {
+			data = at.home
+		}
+		for _, prefix := range []string{"", "CLAUDE_"} {
+			c.added = append(c.added, prefix+"PLUGIN_ROOT="+filepath.Join(at.dir, root),
+				prefix+"PLUGIN_DATA="+data)
+		}
+	}
+
+	start := at.cwd
+	if rank(c.Workspace.Mode) > 0 {
+		start = sandbox.WorkspaceDir
+	}
+	c.cwd = path.Join(start, r.in.Cwd)
+	if path.IsAbs(r.in.Cwd) {
+		c.cwd = path.Clean(r.in.Cwd)
+	}
+	return nil
 }
 
 // onHost completes the command of a script that runs on the host: it starts from the stored tree and gets the
@@ -407,16 +435,11 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 		c.hostCwd = filepath.Join(c.Workspace.Dir.Name(), c.Cwd)
 	}
 	file := filepath.Join(dir, filepath.FromSlash(r.script.path))
-	if err := c.commandLine(r, info, file); err != nil {
+	err = s.launch(r, c, info, place{from: file, file: file, dir: dir, home: c.home,
+		path: HostPath(r.grant.Entry), cwd: "~"})
+	if err != nil {
 		return err
 	}
-	c.argv = c.Argv
-	// The answer to the caller must not contain a path of this machine.
-	if r.grant.Entry.Execution != policy.ExecutionStdin {
-		c.argv = script.Argv(info, c.Interpreter.Path, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
-	}
-	s.environ(c, r, dir, file, c.home)
-	c.Env[0] = "PATH=" + HostPath(r.grant.Entry)
 	// Compiled modules next to the sources would damage the stored tree.
 	c.added = append(c.added, "PYTHONDONTWRITEBYTECODE=1")
 	if r.grant.CDP == "" {
@@ -461,61 +484,12 @@ func hostCwd(cwd string, c *command) (string, error) {
 	return cwd, nil
 }
 
-// defaultTimeout applies if the call, its entry and the configuration set no timeout.
-const defaultTimeout = time.Minute
-
-// limits returns the configured limits, lowered by the entry and the call. A call without a timeout has the
-// entry's, else the configured one, else defaultTimeout.
-func (s *Session) limits(
-	configured sandbox.Limits, timeout time.Duration, entry policy.Entry,
-) sandbox.Limits {
-	limits := configured
-	most := mostOf(configured)
-	if entry.Timeout > 0 {
-		most = min(most, entry.Timeout)
-		timeout = cmp.Or(timeout, most)
-	}
-	limits.Timeout = min(cmp.Or(timeout, configured.Timeout, defaultTimeout), most)
-	if entry.Memory > 0 {
-		limits.Memory = min(entry.Memory, configured.WithDefaults().Memory)
-	}
-	return limits
-}
-
-// Timeouts returns the timeout of a script if neither its entry nor the call sets one, and the longest
-// timeout that a call may set.
-func (s *Sessions) Timeouts() (usual, most time.Duration) {
-	configured := s.inForce().Limits
-	return cmp.Or(configured.Timeout, defaultTimeout), mostOf(configured)
-}
-
-// mostOf returns the longest timeout that the configured limits allow.
-func mostOf(l sandbox.Limits) time.Duration { return cmp.Or(l.Timeout, policy.MaxTimeout) }
-
-// clientNames reports whether the workspace of a call is the directory that its client names.
-func (s *Session) clientNames(rules *inForce, call Call) bool {
-	return rules.ClientWorkspace != nil && !call.Remote && call.Workspace.Path != ""
-}
-
-// hasWorkspace reports whether a run of the call sees a workspace.
-func (s *Session) hasWorkspace(rules *inForce, call Call) bool {
-	return s.clientNames(rules, call) || rank(s.cfg.Workspace.Mode) > 0
-}
-
-// rank returns the position of a workspace mode in the order of access; 0 is no access.
-func rank(mode sandbox.WorkspaceMode) int {
-	modes := []sandbox.WorkspaceMode{sandbox.WorkspaceNone, sandbox.WorkspaceRO, sandbox.WorkspaceStaged,
-		sandbox.WorkspaceRW}
-	return max(slices.Index(modes, mode), 0)
-}
-
-// narrower returns the mode with less access: the one granted to all scripts, or the entry's.
-func narrower(granted sandbox.WorkspaceMode, entry policy.Entry) sandbox.WorkspaceMode {
-	mode := sandbox.WorkspaceMode(entry.Workspace)
-	if mode == "" || rank(mode) >= rank(granted) {
-		return granted
-	}
-	return mode
+// HostPath returns the PATH of an entry's script on the host. No part of it comes from the server's
+// environment or from a client.
+func HostPath(entry policy.Entry) string {
+	// The configuration of a cloned project can start the server, and its PATH would then choose the
+	// programs that run on the host.
+	return strings.Join(append(slices.Clone(entry.SearchPath), systemPath), string(filepath.ListSeparator))
 }
 
 // sameTree returns an error unless a run on the host starts from the tree that was checked.
@@ -554,90 +528,4 @@ func removeHome(home string) {
 	_ = root.Close()
 	// An error costs only disk space.
 	_ = os.RemoveAll(home)
-}
-
-// denoCache is the directory in which deno looks for compiled modules.
-const denoCache = sandbox.TmpDir + "/.cache/deno/gen"
-
-// mountCache adds the interpreter's cache of compiled modules, if there is one, to a command that starts from
-// a file of its tree. After a cache miss, makeCache makes one once the run has ended.
-func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
-	info := r.script.file.Program()
-	// There is no cache for an interpreter in a root file system: the compiler does not run in that.
-	if r.grant.Entry.Execution == policy.ExecutionStdin || c.Interpreter.Digest == "" || c.Root != nil {
-		return
-	}
-	key := caches.Key{
-		Tree:        r.tree.Digest,
-		Interpreter: c.Interpreter.Digest + " " + c.Interpreter.Version,
-	}
-	switch info.Runtime {
-	case script.Python3:
-	case script.Deno:
-		key.Script = r.script.path
-	default:
-		return
-	}
-	c.cache = key
-	found := s.caches.Get(key)
-	if found == "" {
-		return
-	}
-	// The error of a canceled call would drop a cache that is in order.
-	tree, err := s.cfg.Trees.Tree(context.WithoutCancel(ctx), found)
-	if err != nil {
-		s.cfg.Logger.WarnContext(ctx, "stored cache of an interpreter cannot be read; it will be made again",
-			slog.String("skill", r.script.skill.Path), tint.Err(err))
-		s.caches.Drop(key)
-		return
-	}
-	handle, err := tree.Open()
-	if err != nil {
-		return
-	}
-	c.cached = found
-	if info.Runtime == script.Deno {
-		c.Cache = sandbox.Cache{Dir: handle, At: denoCache}
-		return
-	}
-	// The tree with the cache has all files of the run's tree, and replaces it.
-	c.Tree.Close()
-	c.Tree = handle
-}
-
-// makeCache makes a cache of the interpreter's compiled modules for later runs, in the background.
-func (s *Session) makeCache(r *run, result *sandbox.Result) {
-	key := r.cmd.cache
-	if key.Tree == "" || r.cmd.cached != "" || result.Outcome != sandbox.Exited {
-		return
-	}
-	ctx, ok := s.caches.Begin(key)
-	if !ok {
-		return
-	}
-	// A run that waits for the spare slot cancels the compiler.
-	ctx, stop := context.WithCancel(ctx)
-	slot, ok := s.queue.Spare(r.call.Principal.Name, stop)
-	if !ok {
-		stop()
-		s.caches.End(key, "", true)
-		return
-	}
-	tree, f, interpreter := r.tree, r.script, r.cmd.Interpreter
-	if r.cmd.packages != nil {
-		interpreter = r.cmd.packages.Base
-	}
-	go func() {
-		compiler := caches.Compiler{Runner: s.cfg.Runner, Trees: s.cfg.Trees, Limits: s.inForce().Limits}
-		made, err := compiler.Compile(ctx, *f.file.Program(), interpreter, tree, f.path)
-		givenUp := ctx.Err() != nil
-		// The slot is released before the next cache may begin: only one spare slot is held at a time.
-		slot.Release()
-		stop()
-		s.caches.End(key, made, givenUp)
-		if err != nil && !givenUp {
-			s.cfg.Logger.Debug("no cache of an interpreter", slog.String("skill", f.skill.Path),
-				slog.String("interpreter", interpreter.Name), tint.Err(err))
-		}
-	}()
 }

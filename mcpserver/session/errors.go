@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
 
@@ -122,74 +121,6 @@ func (r *request) denial(why refusal, skill, path string, words ...string) *poli
 		d.RuleID = why.rule
 	}
 	return d
-}
-
-// lookupError returns an error for a failed lookup that a model can act on: it has the nearest and the
-// current names, since a tool description does not show a model that the catalogue changed.
-func (s *Session) lookupError(call Call, err error) *Error {
-	if ambiguous, ok := errors.AsType[*skills.AmbiguousError](err); ok {
-		return fault.SkillAmbiguous.Because(err, "{name}", fault.Quote(ambiguous.Name), "{paths}",
-			strings.Join(ambiguous.Paths, ", "))
-	}
-	missing, ok := errors.AsType[*skills.NotFoundError](err)
-	if !ok {
-		return fault.Internal(err)
-	}
-	if !s.cfg.NamesInErrors {
-		return fault.SkillNotFound.Because(err, "{name}", fault.Plain(missing.Name))
-	}
-	snapshot := s.visible(call)
-	reason := unserved(snapshot.Diagnostics, missing.Name+"/")
-	for _, sk := range snapshot.Withheld {
-		// An answer does not mention skills that the operator disabled.
-		if status := snapshot.Status(sk); status.State == skills.StateUnavailable &&
-			(sk.Path == missing.Name || sk.Name() == missing.Name) {
-			reason = strings.Join(status.Reasons, "; ")
-			break
-		}
-	}
-	e := fault.SkillNotFound.Because(err, "{name}", fault.Plain(missing.Name))
-	if reason != "" {
-		e = fault.SkillNotServed.Because(err, "{name}", fault.Quote(missing.Name), "{reason}", reason)
-	}
-	removed := reason == "" && s.cfg.Registry.Removed(missing.Name)
-	if removed {
-		e = fault.SkillRemoved.Because(err, "{name}", fault.Quote(missing.Name))
-	}
-	switch all := s.cfg.Registry.Snapshot(); {
-	case missing.Total > 0:
-		e.Remedy = oneOf(missing)
-	case removed:
-	case len(all.Skills)+len(all.Withheld)+len(all.Broken()) > 0:
-		e.Remedy = "do without it: no skill can be loaded now"
-	default:
-		e.Remedy = "no skill is there yet; ask the user to install some"
-	}
-	return e
-}
-
-// oneOf returns the skills that a name which is not found could mean, in words.
-func oneOf(missing *skills.NotFoundError) string {
-	remedy := "use one of: " + strings.Join(missing.Nearest, ", ")
-	if more := missing.Total - len(missing.Nearest); more > 0 {
-		remedy += fmt.Sprintf(", and %d more", more)
-	}
-	if missing.Suggestion != "" {
-		remedy = fmt.Sprintf("did you mean %q? ", missing.Suggestion) + remedy
-	}
-	return remedy
-}
-
-// unserved returns the reason why an existing file is not served, or "": the scan's finding for the path or,
-// if the path ends in a slash, for a path below it.
-func unserved(diagnostics []skills.Diagnostic, path string) string {
-	for _, d := range diagnostics {
-		if d.Severity != skills.Info && (d.Path == path || strings.HasSuffix(path, "/") &&
-			strings.HasPrefix(d.Path, path)) {
-			return d.Detail
-		}
-	}
-	return ""
 }
 
 // readError returns the error for the client for an error of reading a skill's file. The caller maps files

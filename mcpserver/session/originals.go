@@ -85,11 +85,9 @@ func (k *keeper) drop() error {
 	return err
 }
 
-// kept stores the list of what a run has changed, and returns what its record and its answer have of it.
+// kept stores the list of what a run with a keeper has changed, and returns what its record and its answer
+// have of it.
 func (s *Session) kept(ctx context.Context, r *run, result *sandbox.Result) *cfharness.Kept {
-	if r.cmd == nil || r.cmd.keeper == nil || result.Kept == nil {
-		return nil
-	}
 	kept := &cfharness.Kept{Entries: len(result.Kept.Changes), Problem: result.Kept.Problem}
 	if kept.Entries == 0 {
 		if err := r.cmd.keeper.drop(); err != nil {

@@ -43,7 +43,8 @@ func hostBench(t *testing.T, script string, o benchOptions, entry policy.Entry) 
 	}
 	cfg := o.policy
 	cfg.Allowlist, cfg.Tools = list, []string{"load_skill", "run_skill_script", "resources/read"}
-	b.cfg.Policy, b.cfg.Host = policy.New(cfg), host.New()
+	b.setPolicy(policy.New(cfg))
+	b.cfg.Host = host.New()
 	if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
 		t.Fatal(err)
 	}

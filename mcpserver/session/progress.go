@@ -11,19 +11,36 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// reportRun reports the progress of a run until stop is called. It shows the last line of output only if the
-// output is released and there are no secrets.
+// reportRun reports the progress of a run to its call, which asked for that, every second until stop is
+// called: its duration, and the last line of output if the output is released and there are no secrets. stop
+// waits for the last report.
 func (r *run) reportRun() (stop func()) {
-	if r.call.Progress == nil {
-		return func() {}
-	}
 	var output *lastLine
 	// A secret that spans lines is found only in the whole output.
 	if r.grant.Release == policy.ReleaseObserved && r.secrets == nil {
 		output = new(lastLine)
 		r.cmd.Live = output
 	}
-	return report(r.call.Progress, output)
+	r.call.Progress("running")
+	begun, done := time.Now(), make(chan struct{})
+	var reporting sync.WaitGroup
+	reporting.Go(func() {
+		ticker := time.NewTicker(reportEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				r.call.Progress(fmt.Sprintf("running %d s%s", int(time.Since(begun).Seconds()),
+					output.shown()))
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		close(done)
+		reporting.Wait()
+	}
 }
 
 const (
@@ -86,28 +103,4 @@ func (l *lastLine) shown() string {
 		line = string(cut[:maxLine-1]) + "…"
 	}
 	return "; last line: " + line
-}
-
-// report calls say every second with the duration of a run and the last line of its output, which may be nil.
-// stop ends the reports and waits for the last one.
-func report(say func(message string), output *lastLine) (stop func()) {
-	say("running")
-	begun, done := time.Now(), make(chan struct{})
-	var reporting sync.WaitGroup
-	reporting.Go(func() {
-		ticker := time.NewTicker(reportEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				say(fmt.Sprintf("running %d s%s", int(time.Since(begun).Seconds()), output.shown()))
-			case <-done:
-				return
-			}
-		}
-	})
-	return func() {
-		close(done)
-		reporting.Wait()
-	}
 }

@@ -159,9 +159,9 @@ func TestWaitEnds(t *testing.T) {
 func TestCanceledWaitIsWarnedOf(t *testing.T) {
 	b := newQueueBench(t)
 	b.Current().background.Wait()
-	cfg := b.cfg.Policy.Config()
+	cfg := b.Policy().Config()
 	cfg.Mode, cfg.Role = policy.Observe, ""
-	b.cfg.Policy = policy.New(cfg)
+	b.setPolicy(policy.New(cfg))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	if result, err := b.start(ctx, func(string) { cancel() }); err != nil || result.Outcome != string(sandbox.Canceled) {

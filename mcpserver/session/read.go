@@ -218,19 +218,6 @@ func (s *Session) show(ctx context.Context, r *read, d decided, whole []byte) (*
 	return out, nil
 }
 
-// keepShown stores bytes before they are shown, so that the digest in the record can be resolved.
-func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, err error) {
-	err = s.recording(ctx, func(ctx context.Context) (err error) {
-		d, err = s.cfg.Records.Keep(ctx, s.id, data)
-		if err != nil {
-			s.broken.Store(true)
-			return fault.OfRecord(err)
-		}
-		return nil
-	})
-	return d, err
-}
-
 // fetch decides whether a file of a skill may be read, and reads it. If the skill changed on disk since it
 // was last read, fetch scans it first.
 //
@@ -261,7 +248,9 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 		return d, s.notFetched(ctx, r, sk, path, err)
 	}
 	// The client no longer guesses paths.
-	s.resetMisses(sk)
+	s.mu.Lock()
+	delete(s.misses, sk.Path)
+	s.mu.Unlock()
 	d.file = &ReadResult{
 		Skill: sk, Path: path, URI: sk.URI(path), Data: content.Data, Size: content.Size,
 		Want: sk.Digest, Got: content.Digest, Changed: !content.Matches, MIMEType: "text/markdown",

@@ -117,9 +117,9 @@ func described(b *bench) *bench {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.cfg.Facts = snapshot.Facts{ModeSource: snapshot.ModeManifest, Manifest: manifest, ManifestPath: "/etc/manifest.json", Slot: manifest.PromptSlot,
+	b.rules.Load().Facts = snapshot.Facts{ModeSource: snapshot.ModeManifest, Manifest: manifest, ManifestPath: "/etc/manifest.json", Slot: manifest.PromptSlot,
 		Command: func(name string) string { return map[string]string{"git": "/usr/bin/git"}[name] }}
-	b.snapshots.binding = snapshot.PublicSlot(b.cfg.Facts)
+	b.rules.Load().snapshots.binding = snapshot.PublicSlot(b.rules.Load().Facts)
 	return b
 }
 

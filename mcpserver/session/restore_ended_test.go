@@ -39,7 +39,7 @@ func TestRestoredAsItEnded(t *testing.T) {
 				t.Errorf("looked before: %v: restored %v", looks, again.active)
 			}
 			want := []policy.Mode{policy.EnforceExplicit, policy.EnforceStrict}[i]
-			if mode := again.raise(again.inForce(), 0); mode != want {
+			if mode := again.raise(again.rules.Load(), 0); mode != want {
 				t.Errorf("looked before: %v: the mode was lowered to %s, want %s", looks, mode, want)
 			}
 			stricter := remote(alice, false, protocol, "", loaded.Handle)
@@ -75,10 +75,10 @@ func TestRestoredAsStrictAsCallsUnderWay(t *testing.T) {
 			_, _ = b.Open(t.Context(), remote(bob, false, "", "", "unknown"))
 			offset.Add(int64(2 * earlier.ScanEvery))
 		}
-		ses.raise(ses.inForce(), policy.EnforceStrict)
+		ses.raise(ses.rules.Load(), policy.EnforceStrict)
 		again := b.session(remote(alice, false, "p2", "", loaded.Handle))
-		if again == ses || again.activated("demo") == nil || again.raise(again.inForce(), 0) != policy.EnforceStrict {
-			t.Errorf("looked %d times: restored in %s with mode %s", looks, again.ID(), again.raise(again.inForce(), 0))
+		if again == ses || again.activated("demo") == nil || again.raise(again.rules.Load(), 0) != policy.EnforceStrict {
+			t.Errorf("looked %d times: restored in %s with mode %s", looks, again.ID(), again.raise(again.rules.Load(), 0))
 		}
 	}
 }
@@ -102,8 +102,8 @@ func TestOpenElsewhereIsReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := other.session(remote(alice, false, "p2", "", loaded.Handle))
-	if again.activated("demo") == nil || again.activated("narrow") == nil || again.raise(again.inForce(), 0) != policy.EnforceExplicit {
-		t.Errorf("restored with mode %s: %v", again.raise(again.inForce(), 0), again.active)
+	if again.activated("demo") == nil || again.activated("narrow") == nil || again.raise(again.rules.Load(), 0) != policy.EnforceExplicit {
+		t.Errorf("restored with mode %s: %v", again.raise(again.rules.Load(), 0), again.active)
 	}
 	if err := other.End(t.Context()); err != nil {
 		t.Error(err)

@@ -313,7 +313,7 @@ func TestRestoredAsNarrowAndStrict(t *testing.T) {
 		if _, err := ses.Activate(t.Context(), ActivateRequest{Call: first, Skill: "narrow"}); code(err) != string(policy.CodeProfileExcludes) {
 			t.Errorf("the profile was lost: %v", err)
 		}
-		if mode := ses.raise(ses.inForce(), 0); mode != policy.EnforceExplicit {
+		if mode := ses.raise(ses.rules.Load(), 0); mode != policy.EnforceExplicit {
 			t.Errorf("the mode was lowered to %s", mode)
 		}
 	}

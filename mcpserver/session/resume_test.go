@@ -150,7 +150,7 @@ func TestResumeMode(t *testing.T) {
 		t.Errorf("the mode was not raised for the session: %v", err)
 	}
 	b = b.restart()
-	if err := b.Resume(t.Context(), id, local, false); err != nil || b.Current().raise(b.Current().inForce(), 0) != policy.EnforceExplicit {
+	if err := b.Resume(t.Context(), id, local, false); err != nil || b.Current().raise(b.Current().rules.Load(), 0) != policy.EnforceExplicit {
 		t.Errorf("resumed in another mode: %v", err)
 	}
 	b = b.restart()
@@ -267,7 +267,7 @@ func TestResumeUnfinished(t *testing.T) {
 	b, id, _ := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, func(b *bench) {
 		ses, call := b.call("run_skill_script")
 		r := ses.newRun(RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"})
-		if err := ses.recordAhead(t.Context(), ses.requestEvent(r)).wait(); err != nil {
+		if err := ses.recordRequest(t.Context(), r)(); err != nil {
 			t.Fatal(err)
 		}
 		output = r.output

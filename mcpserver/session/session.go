@@ -11,7 +11,7 @@
 //     only while the files on disk still equal it. If its entry pins the script alone, the script must
 //     still be the one that was activated; the tree around it is the one on disk, which is stored and
 //     recorded like any other. The tree may also contain modules that the script's interpreter compiled
-//     before: see package caches;
+//     before: see the type caches;
 //   - a secret is passed to the environment of the scripts whose entries name it and nowhere else. The
 //     output of a run is stored and shown without the declared secrets that it contains in the clear or
 //     in a usual encoding. A script that is written to reveal a secret can do so: see package redact;
@@ -29,23 +29,23 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/lmittmann/tint"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
-	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
-	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -137,25 +137,20 @@ type Sessions struct {
 	queue   *admit.Queue // of concurrent runs
 	reading *admit.Queue // of artifacts held in memory, one at a time
 
-	// Set by Start, before the first call. trees and pins are fields of the first inForce.
-	trees   map[string]digest.Digest
-	pins    map[string]pin
-	preload []*skills.Skill
+	preload []*skills.Skill // set by Start, before the first call
 
-	snapshots snapshotCache // of the rules that the server started with
-
+	rules     atomic.Pointer[inForce] // that are in force now; at first those of cfg, pinned by Start
 	replacing sync.Mutex              // held while rules are replaced
-	replaced  atomic.Pointer[inForce] // nil: the rules that the server started with
 	unheeded  atomic.Bool             // see Unheeded
 
 	serving  context.Context // ends with the server
 	patient  context.Context // ends registryPatience later
 	over     context.CancelFunc
 	registry snapshot.Registries
-	known    secrets.Known
+	known    knownSecrets
 	narrow   narrowed
 	approver *approval.Approver
-	caches   *caches.Caches
+	caches   *caches
 	earlier  *earlier.Index
 	rooms    sync.RWMutex // write-locked to reserve room; read-locked from its release until it is used
 	table    *table
@@ -166,9 +161,10 @@ func New(cfg Config) *Sessions {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Sessions{cfg: cfg, queue: admit.NewQueue(cfg.Concurrent, cfg.ConcurrentOf), caches: caches.New(),
-		reading: admit.NewQueue(1, nil), approver: cmp.Or(cfg.Approver, approval.New()),
-		trees: map[string]digest.Digest{}, pins: map[string]pin{}}
+	s := &Sessions{cfg: cfg, queue: admit.NewQueue(cfg.Concurrent, cfg.ConcurrentOf), caches: newCaches(),
+		reading: admit.NewQueue(1, nil), approver: cmp.Or(cfg.Approver, approval.New())}
+	s.rules.Store(newRules(Rules{cfg.Policy, cfg.Secret, cfg.ClientWorkspace, cfg.Environments, cfg.Limits,
+		cfg.Facts}, nil))
 	s.serving, s.over = context.WithCancel(context.Background())
 	patient, stop := context.WithCancel(context.Background())
 	s.patient = patient
@@ -177,8 +173,69 @@ func New(cfg Config) *Sessions {
 	s.table = newTable(cfg.MaxRemote, cfg.Peers != nil, s.cfg.Logger, func() time.Time { return s.cfg.Now() })
 	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() },
 		func() map[string]bool { return s.table.ids() })
-	s.snapshots.init(cfg.Facts)
 	return s
+}
+
+// registryPatience is how long the end of the server waits for the hashing of a large catalogue. The registry
+// of a session that ends before lists only the SKILL.md of each skill. The end of a single session waits
+// without a limit.
+const registryPatience = 2 * time.Second
+
+// Start looks up the skills to preload, and indexes, pins and stores the trees of allowlisted skills. It must
+// return before the first call. It warns of an allowlist entry without a skill or a script.
+//
+// Errors: *skills.NotFoundError and *skills.AmbiguousError for a preload.
+func (s *Sessions) Start(ctx context.Context, preload []string) error {
+	snapshot := s.cfg.Registry.Snapshot()
+	for _, name := range preload {
+		sk, err := snapshot.Lookup(name)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(s.preload, sk) {
+			s.preload = append(s.preload, sk)
+		}
+	}
+	is := s.rules.Load()
+	for _, profile := range is.Policy.Config().Profiles {
+		for _, path := range profile.Activate {
+			if snapshot.Skill(path) == nil {
+				s.cfg.Logger.WarnContext(ctx, "skill that a profile activates is not there",
+					slog.String("skill", path), slog.String("profile", profile.Name))
+			}
+		}
+	}
+	for _, entry := range is.Policy.Entries() {
+		sk := snapshot.Skill(entry.Skill)
+		if sk == nil {
+			s.cfg.Logger.WarnContext(ctx, "allowed skill is not there", slog.String("skill", entry.Skill),
+				slog.String("path", entry.Path))
+			continue
+		}
+		if err := s.pin(ctx, is, sk, entry); err != nil {
+			s.cfg.Logger.WarnContext(ctx, "allowed script cannot be prepared",
+				slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
+		}
+	}
+	return nil
+}
+
+// Preloaded returns the skills that every session without a parent starts with, in the order given. It must
+// not be called before Start has returned.
+func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
+
+// End records the end of every session with a record, and waits for events that are still being recorded.
+// Runs that wait for a slot are canceled.
+func (s *Sessions) End(ctx context.Context) error {
+	s.over()
+	s.queue.Close()
+	s.caches.close()
+	s.table.endWhere(func(*Session) bool { return true })
+	s.table.recording.Wait()
+	if ses := s.Current(); ses != nil {
+		return ses.end(ctx)
+	}
+	return nil
 }
 
 // Live returns the open questions to users, the oldest first, and the state of the queue of runs.
@@ -356,7 +413,7 @@ type activationRow struct {
 // Errors: *Denied with code activation_unknown for an unknown or expired handle, *Error with code
 // invalid_arguments for a parent that is not a session of the principal, *Error.
 func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
-	if s.namesProcess(&call) {
+	if call.Named != "" && s.namesProcess(&call) {
 		// The session of the process has no key.
 		call.Named = ""
 	}
@@ -364,19 +421,24 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	if err != nil {
 		return nil, fault.Internal(err)
 	}
-	switch err := ses.reopen(ctx); {
-	case errors.Is(err, provenance.ErrNotFound):
-		// Its record was deleted while it rested: the call opens a new session.
-		s.table.forget(ses)
-		return s.Open(ctx, call)
-	case err != nil:
-		return nil, err
+	if ses.ended.Load() {
+		switch err := ses.reopen(ctx); {
+		case errors.Is(err, provenance.ErrNotFound):
+			// Its record was deleted while it rested: the call opens a new session.
+			s.table.forget(ses)
+			return s.Open(ctx, call)
+		case err != nil:
+			return nil, err
+		}
 	}
-	ses.noteID(call)
-	ses.resumeClient(ctx, call)
+	if call.RunID != "" {
+		ses.noteID(call)
+	}
+	ses.first.Do(func() { ses.resumeClient(ctx, call) })
 	// A run is decided before its first event is on the disk, so the skills of the start must be active by
 	// then.
-	if ses.startsActive() {
+	activates := s.rules.Load().Policy.Activates(ses.principal, ses.profile, ses.child)
+	if !ses.child && len(s.preload) > 0 || len(activates) > 0 {
 		if err := ses.begun(ctx); err != nil {
 			return nil, err
 		}
@@ -395,8 +457,8 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 
 // noteID reports to the recorder of a call that its session has another id than the call requested.
 func (s *Session) noteID(call Call) {
-	if s != nil && call.RunID != "" && call.RunID != s.id {
-		call.Records.Opened(s.recorded(), s.shortened(call.RunID))
+	if s != nil && call.Records != nil && call.RunID != "" && call.RunID != s.id {
+		call.Records.opened(s, s.shortened(call.RunID))
 	}
 }
 
@@ -440,7 +502,7 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 		Sessions: s, id: id, principal: call.Principal, client: call.Client,
 		clientID: policy.Clip(call.lasting()),
 		parent:   parent, child: parent != "", parentName: policy.Clip(call.Parent),
-		manifest: cmp.Or(call.Manifest, s.inForce().Facts.Manifest),
+		manifest: cmp.Or(call.Manifest, s.rules.Load().Facts.Manifest),
 		protocol: call.Protocol, profile: call.Profile, raised: new(earlier.Mode),
 		restored: map[string]bool{}, handles: map[earlier.HandleSum]time.Time{},
 		active:   map[string]*activation{},

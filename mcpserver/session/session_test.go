@@ -200,6 +200,17 @@ func newBench(t testing.TB, o benchOptions) *bench {
 	return b
 }
 
+// setPolicy changes the policy of a server that has served no call. Its pins stay.
+func (b *bench) setPolicy(p *policy.Policy) {
+	b.t.Helper()
+	old := b.rules.Load()
+	rules := old.Rules
+	rules.Policy = p
+	is := newRules(rules, nil)
+	is.trees, is.pins = old.trees, old.pins
+	b.rules.Store(is)
+}
+
 var local = policy.Principal{Name: "local", Evidence: true}
 
 func (b *bench) call(method string) (*Session, Call) {

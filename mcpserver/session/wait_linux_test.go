@@ -33,8 +33,8 @@ func newTurnBench(t *testing.T) *turnBench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Policy = policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: list, Tools: []string{"load_skill", "run_skill_script"}})
-	b.cfg.Secret = func(string) (string, error) {
+	b.setPolicy(policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: list, Tools: []string{"load_skill", "run_skill_script"}}))
+	b.rules.Load().Secret = func(string) (string, error) {
 		if b.secret == "" {
 			return "", errors.New("gone")
 		}
@@ -95,8 +95,8 @@ func TestWaitedRunIsCheckedAgain(t *testing.T) {
 		}, string(policy.CodeScriptSnapshotMismatch), provenance.KindPolicyDenied},
 		"loaded anew": {func(t *testing.T, b *turnBench, script string) {
 			b.write(map[string]string{"go.sh": "#!/bin/sh\necho another\n"})
-			clear(b.trees)
-			clear(b.pins)
+			clear(b.rules.Load().trees)
+			clear(b.rules.Load().pins)
 			if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -107,7 +107,7 @@ func TestWaitedRunIsCheckedAgain(t *testing.T) {
 		}, string(policy.CodeScriptSnapshotMismatch), provenance.KindPolicyDenied},
 		"secret gone": {func(_ *testing.T, b *turnBench, _ string) { b.secret = "" }, string(fault.CodeEnvDenied), provenance.KindScriptExecuted},
 		"policy": {func(_ *testing.T, b *turnBench, _ string) {
-			b.cfg.Policy = policy.New(policy.Config{Tools: []string{"load_skill", "run_skill_script"}})
+			b.setPolicy(policy.New(policy.Config{Tools: []string{"load_skill", "run_skill_script"}}))
 		}, string(policy.CodeScriptNotAllowlisted), provenance.KindPolicyDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,9 +134,9 @@ func TestWaitedRunIsCheckedAgain(t *testing.T) {
 // decision.
 func TestWaitedRunKeepsItsApproval(t *testing.T) {
 	b := newTurnBench(t)
-	cfg := b.cfg.Policy.Config()
+	cfg := b.Policy().Config()
 	cfg.Role = ""
-	b.cfg.Policy = policy.New(cfg)
+	b.setPolicy(policy.New(cfg))
 	ses, call := b.call("run_skill_script")
 	request := RunRequest{Call: call, Skill: "demo", Path: "scripts/go.sh", Timeout: time.Minute, CanAsk: true}
 	_, err := ses.RunScript(t.Context(), request)
@@ -264,7 +264,7 @@ func TestCacheYieldsItsSlot(t *testing.T) {
 	if !<-ended {
 		t.Error("the run waited for the cache")
 	}
-	b.caches.Wait()
+	b.caches.wait()
 	other.Release()
 	b.script("main.py")
 	if _, cache := b.script("main.py"); cache == "" {

@@ -16,8 +16,8 @@ func TestRunIDsHoldNoSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Policy = policy.New(policy.Config{Allowlist: allowed, Tools: []string{"load_skill", "run_skill_script"}})
-	b.cfg.Secret = func(string) (string, error) { return secret, nil }
+	b.setPolicy(policy.New(policy.Config{Allowlist: allowed, Tools: []string{"load_skill", "run_skill_script"}}))
+	b.rules.Load().Secret = func(string) (string, error) { return secret, nil }
 	for id, taken := range map[string]bool{"run-1": true, "run-" + secret: false, "Run-" + strings.ToUpper(secret): false} {
 		got, err := b.runID(Call{RunID: id})
 		if err != nil || (got == id) != taken || !provenance.ValidSessionID(got) {

@@ -37,7 +37,7 @@ func TestQuestionNamesTheProject(t *testing.T) {
 		b := newBench(t, benchOptions{policy: policy.Config{Release: policy.ReleaseObserved}})
 		b.cfg.Workspace = sandbox.Workspace{Mode: tt.mode, Dir: dir}
 		if tt.call.Workspace.Path != "" {
-			b.cfg.ClientWorkspace = func(ClientDir) (sandbox.Workspace, error) {
+			b.rules.Load().ClientWorkspace = func(ClientDir) (sandbox.Workspace, error) {
 				if tt.gone {
 					return sandbox.Workspace{}, errors.New("it is gone")
 				}
@@ -97,7 +97,7 @@ func TestClientWorkspace(t *testing.T) {
 			defer dir.Close()
 			asked := 0
 			if !tt.ignored {
-				b.cfg.ClientWorkspace = func(got ClientDir) (sandbox.Workspace, error) {
+				b.rules.Load().ClientWorkspace = func(got ClientDir) (sandbox.Workspace, error) {
 					asked++
 					if got != named {
 						t.Errorf("asked for %+v", got)

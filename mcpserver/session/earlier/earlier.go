@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -87,17 +88,15 @@ func SumOf(row cfharness.Activation, now time.Time) (sum HandleSum, ok bool) {
 
 // Mode is the strictest mode that clients have raised a session to, also by calls that are not recorded yet.
 // It outlives its session, and is safe for concurrent use.
-type Mode struct {
-	mu   sync.Mutex
-	mode policy.Mode
-}
+type Mode struct{ atomic.Int64 } // a policy.Mode; 0: none has raised it
 
-// Raise makes the mode at least as strict as another, and returns it.
-func (m *Mode) Raise(mode policy.Mode) policy.Mode {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mode = m.mode.Stricter(mode)
-	return m.mode
+// Raise makes the mode at least as strict as another.
+func (m *Mode) Raise(mode policy.Mode) {
+	for now := m.Load(); policy.Mode(now) != policy.Mode(now).Stricter(mode); now = m.Load() {
+		if m.CompareAndSwap(now, int64(mode)) {
+			return
+		}
+	}
 }
 
 // Strictest returns the strictest of some modes, by their names.
@@ -203,7 +202,7 @@ func (x *Index) By(ctx context.Context, key Key) (latest *Session) {
 			continue
 		}
 		if known.Raised != nil {
-			p.Mode = p.Mode.Stricter(known.Raised.Raise(0))
+			p.Mode = p.Mode.Stricter(policy.Mode(known.Raised.Load()))
 		}
 		latest = latestOf(latest, p)
 	}

@@ -52,7 +52,7 @@ type Done struct {
 
 	// Set with a result. The secrets of the worker are removed.
 	Result    *sandbox.Result
-	Withheld  []int // see [secrets.Result]
+	Withheld  []int // files of /out that contain a secret
 	Recounted bool
 	Record    cfharness.RunExtension // but for what the server shows of it
 	Argv, Ran []string

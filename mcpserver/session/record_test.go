@@ -113,8 +113,6 @@ func TestRecorderSeals(t *testing.T) {
 func TestNoRecords(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct})
 	b.load("demo")
-	var none *Recorder
-	none.Note(nil, nil)
 	if records, err := (&Recorder{}).Records(true); records != nil || err != nil {
 		t.Errorf("Records = %+v, %v", records, err)
 	}
@@ -197,8 +195,8 @@ func TestInvocationHidesSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Policy = policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: allowed, Release: policy.ReleaseObserved, Tools: []string{"load_skill", "run_skill_script"}})
-	b.cfg.Secret = func(string) (string, error) { return secret, nil }
+	b.setPolicy(policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: allowed, Release: policy.ReleaseObserved, Tools: []string{"load_skill", "run_skill_script"}}))
+	b.rules.Load().Secret = func(string) (string, error) { return secret, nil }
 	b.load("demo")
 	ses, call := b.call("run_skill_script")
 	call.Records = &Recorder{}

@@ -1,13 +1,11 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -20,7 +18,6 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
-	"github.com/skillsd/skillsd/skills/script"
 )
 
 // AskLife is how long a user has to answer a question.
@@ -101,7 +98,7 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 	if r.in.Stdin != nil {
 		row.Stdin = cfharness.SummarizeText(r.secrets.Bytes(r.in.Stdin))
 	}
-	err = s.append(ctx, &provenance.Event{Call: r.id,
+	err = s.append(ctx, r.request, &provenance.Event{
 		Kind: provenance.KindApprovalAsked, Skill: f.skill.Path, Path: f.path, Want: state.Tree.String(),
 		Detail: fmt.Sprintf("%s; call %s", needs.Denial.Code, state.Call), Row: encode(row),
 	})
@@ -128,9 +125,9 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 		return err
 	}
 	// The record has every answer, valid or not, before the answer has an effect.
-	err = s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Call: r.id,
+	err = s.append(ctx, r.request, &provenance.Event{Kind: provenance.KindApprovalAnswered,
 		Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(), Detail: reply.detail(),
-		Row: r.row()})
+		Row: encode(cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest, OutputID: r.output})})
 	if err != nil {
 		return err
 	}
@@ -363,9 +360,10 @@ func (s *Session) givenByCode(
 	if err := s.approver.Willing(ctx, r.call.Principal.Name, f.approval(), s.cfg.Now()); err != nil {
 		return false, fault.OfRecord(err)
 	}
-	return true, s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Call: r.id,
+	return true, s.append(ctx, r.request, &provenance.Event{Kind: provenance.KindApprovalAnswered,
 		Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(),
-		Detail: cfharness.ApprovalBy + policy.Clip(by), Row: r.row()})
+		Detail: cfharness.ApprovalBy + policy.Clip(by),
+		Row:    encode(cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest, OutputID: r.output})})
 }
 
 // tired reports whether the user declined a script so often that a call must not ask about it for a while.
@@ -415,7 +413,8 @@ func whyAsked(needs *policy.ApprovalRequired) string {
 //
 // Errors: *Error for a directory of the client that cannot be mounted.
 func (s *Session) project(r *run, entry policy.Entry) (string, error) {
-	if !s.hasWorkspace(r.rules, r.call) || entry.Workspace == string(sandbox.WorkspaceNone) {
+	sees := s.clientNames(r.rules, r.call) || rank(s.cfg.Workspace.Mode) > 0
+	if !sees || entry.Workspace == string(sandbox.WorkspaceNone) {
 		return "", nil
 	}
 	granted, name := s.cfg.Workspace.Mode, "the server's directory"
@@ -467,110 +466,4 @@ func (s *Session) reach(r *run, needs *policy.ApprovalRequired) (string, error) 
 		return "only the files of its skill; no project, no network", nil
 	}
 	return strings.Join(uses, "; "), nil
-}
-
-// decide evaluates the policy for a request about a skill, which may be nil. facts has the fields that the
-// request and the skill do not determine.
-//
-// Errors: the errors of [policy.Policy.Decide].
-func (s *Session) decide(r *request, sk *skills.Skill, facts policy.Request) (policy.Grant, error) {
-	facts.Tool, facts.Class, facts.Mode = r.call.Method, r.class, r.mode
-	facts.Slot, facts.Principal = r.call.Slot, r.call.Principal
-	facts.Profiles = []string{s.profile, r.call.Profile}
-	if sk != nil {
-		facts.Skill, facts.Tier = sk.Path, sk.Root.Tier
-		facts.SkillName = cmp.Or(sk.Frontmatter.Name, sk.Name())
-		facts.AllowedTools = sk.Frontmatter.AllowedTools
-		facts.AllowedToolsDeclared = sk.Frontmatter.AllowedToolsDeclared
-	}
-	return r.rules.Policy.Decide(facts)
-}
-
-// PermitRequest asks whether facts of the catalogue other than the content of files may be shown, such as
-// a list.
-type PermitRequest struct {
-	Call  Call
-	Skill *skills.Skill // optional: the skill that the request is about
-	Path  string        // optional: a file or directory of the skill
-	Class policy.Class  // the zero value is a read
-}
-
-// Permit decides about a call that activates no skill and shows no content. It records denials only.
-//
-// Errors: *Denied, *Error.
-func (s *Session) Permit(ctx context.Context, in PermitRequest) error {
-	r := s.newRequest(in.Call, cmp.Or(in.Class, policy.Read))
-	if in.Skill != nil {
-		r.summary.Skill = &in.Skill.Path
-	}
-	if in.Path != "" {
-		r.summary.Path = new(policy.Clip(in.Path))
-	}
-	if _, err := s.decide(r, in.Skill, policy.Request{}); err != nil {
-		return s.deny(ctx, r, policy.DenialOf(err))
-	}
-	return nil
-}
-
-// Runnable returns the denial that RunScript would return for a script of a skill now, or nil. It evaluates
-// the policy with the same facts, but asks no user and records nothing. It does not find out whether files
-// have changed on disk, or an interpreter or the sandbox is missing. in.Skill is not used.
-func (s *Session) Runnable(ctx context.Context, sk *skills.Skill, in RunRequest) *policy.Denial {
-	f := s.loadedScript(sk, in.Path)
-	r := s.newRequest(in.Call, policy.SideEffect)
-	if script.Outside(in.Path) && !s.allowsOutside(r, f.skill, in.Path) {
-		return policy.NewDenial(policy.CodeScriptNotAllowlisted, "", "")
-	}
-	_, err := s.decide(r, f.skill, s.runFacts(r, &in, f))
-	if err == nil {
-		return nil
-	}
-	// A script that the user can approve is runnable.
-	_, asks := errors.AsType[*policy.ApprovalRequired](err)
-	if asks && f.file != nil && (s.cfg.Codes != nil || in.CanAsk && !s.tired(ctx, in.Call, f)) {
-		return nil
-	}
-	return policy.DenialOf(err)
-}
-
-// maxNarrowed is the most narrowed snapshots in the cache: the profiles of calls are chosen by clients.
-const maxNarrowed = 64
-
-// narrowed caches the visible parts of a snapshot, by their paths. It is safe for concurrent use.
-type narrowed struct {
-	mu     sync.Mutex
-	whole  *skills.Snapshot
-	byName map[string]*skills.Snapshot
-}
-
-// Visible returns the part of the current snapshot that a principal may see, narrowed further by the profiles
-// of a call and its session. While a snapshot is current, equal parts are the same pointer.
-func (s *Sessions) Visible(principal policy.Principal, profiles ...string) *skills.Snapshot {
-	snapshot := s.cfg.Registry.Snapshot()
-	paths, all := s.Policy().Visible(principal, profiles)
-	if all {
-		return snapshot
-	}
-	key := strings.Join(paths, "\x00")
-	n := &s.narrow
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.whole != snapshot || len(n.byName) >= maxNarrowed {
-		n.whole, n.byName = snapshot, map[string]*skills.Snapshot{}
-	}
-	if n.byName[key] == nil {
-		n.byName[key] = snapshot.Only(paths)
-	}
-	return n.byName[key]
-}
-
-// visible returns the part of the current snapshot that a call of the session may see.
-func (s *Session) visible(call Call) *skills.Snapshot {
-	return s.Visible(call.Principal, s.profile, call.Profile)
-}
-
-// narrows reports whether a call sees only a part of the catalogue.
-func (s *Session) narrows(call Call) bool {
-	_, all := s.Policy().Visible(call.Principal, []string{s.profile, call.Profile})
-	return !all
 }
