@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,6 +55,20 @@ func Enforced(r Runner, l Limits) Limits {
 		return says.Enforced(l)
 	}
 	return l
+}
+
+// Watch ends a run from outside. It calls end with [Canceled] when ctx ends or with [TimedOut] after timeout,
+// whichever is first, and returns. Once done is closed, it returns without a call.
+func Watch(ctx context.Context, timeout time.Duration, done <-chan struct{}, end func(Outcome)) {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		end(Canceled)
+	case <-timer.C:
+		end(TimedOut)
+	}
 }
 
 // Cmd is a command to be run. The caller keeps ownership of Tree, Cache.Dir, Workspace.Dir and the
@@ -210,6 +225,27 @@ type Workspace struct {
 	// command can neither change them nor replace one of their parents. A command is refused if one of them
 	// does not exist or is reached through a link.
 	ReadOnly []string
+}
+
+// ProxyAddr is the address of the proxy in a sandbox with a network; it is the only way out. Commands find it
+// by environment variables, which the caller sets.
+const ProxyAddr = "127.0.0.1:3128"
+
+// Network is the network access of a command. The zero value means none. A backend must refuse any other
+// value with *[UnavailableError] if it cannot prevent further access.
+type Network struct {
+	// Proxy serves the command's connections to [ProxyAddr]. Nil means no network.
+	Proxy NetworkProxy
+}
+
+// Off reports whether the command has no network.
+func (n Network) Off() bool { return n.Proxy == nil }
+
+// NetworkProxy decides about each connection and makes it.
+type NetworkProxy interface {
+	// Serve accepts connections until ctx ends. When it returns, it has closed l and every connection that it
+	// accepted or made, and all its goroutines have ended.
+	Serve(ctx context.Context, l net.Listener)
 }
 
 // Limits bound one run. A field that is zero or negative means the value in [DefaultLimits].

@@ -2,7 +2,9 @@ package native
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -14,7 +16,6 @@ import (
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
-	"github.com/skillsd/skillsd/sandbox/staged"
 )
 
 const (
@@ -188,18 +189,6 @@ func (e *execution) makeGroup(base cgroupBase) (err error) {
 	return nil
 }
 
-// Enforced returns the limits that the runner enforces, see [sandbox.Enforced]. A sandbox of a [Builder] has
-// file systems of its own, without a limit on files, and a guest's kernel does not limit processes.
-func (r *Runner) Enforced(l sandbox.Limits) sandbox.Limits {
-	if r.builder != nil {
-		l.Inodes = 0
-		if r.builder.Setting() == pidone.Guest {
-			l.PIDs = 0
-		}
-	}
-	return l
-}
-
 // supervise starts the command, reads its output and enforces its limits. It returns once all its processes
 // have ended.
 func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
@@ -296,6 +285,34 @@ func (e *execution) letGo() error {
 	return e.child.send(pidone.MsgGo, doors)
 }
 
+// members waits until the sandbox is complete and returns the processes that must be in its control group:
+// the first and, for a guest, all that its kernel has started by then.
+func (e *execution) members() ([]int, error) {
+	if e.runner.builder != nil {
+		<-e.ready
+	}
+	pid := e.first()
+	if pid == 0 {
+		return nil, unix.ESRCH
+	}
+	if e.spec.Setting != pidone.Guest {
+		return []int{pid}, nil
+	}
+	e.guest.Store(newGuest(pid))
+	return append([]int{pid}, descendants(pid)...), nil
+}
+
+// first returns the ancestor of all other processes in the sandbox, or 0 if it is not known yet.
+func (e *execution) first() int {
+	if e.runner.builder == nil {
+		return e.child.proc.Pid
+	}
+	if p := e.inside.Load(); p != nil {
+		return p.pid
+	}
+	return 0
+}
+
 // end ends the run and reports whether cause is the recorded reason, which is the first one.
 func (e *execution) end(cause sandbox.Outcome) bool {
 	first := e.cause.CompareAndSwap(nil, &cause)
@@ -310,67 +327,182 @@ func (e *execution) end(cause sandbox.Outcome) bool {
 	return first
 }
 
-// result returns the result of the run after all its processes have ended.
-func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbox.Result, error) {
-	res := &sandbox.Result{Limits: e.runner.Enforced(e.limits)}
-	cause := e.cause.Load()
-	switch {
-	case e.report.cwd != "":
-		return nil, e.cwdError()
-	case e.report.step != "":
-		return nil, e.setupError()
-	case cause != nil:
-		// The server ended the run, whatever the command did after that.
-		res.Outcome = *cause
-	case e.group != nil && e.group.killed():
-		res.Outcome = sandbox.MemoryLimit
-	case e.report.status != nil:
-		e.ended(res, *e.report.status)
-	case e.report.began:
-		// The first process was killed from outside, and with it all others.
-		res.Outcome, res.ExitCode = sandbox.Signaled, 128+int(unix.SIGKILL)
-		res.Signal = unix.SignalName(unix.SIGKILL)
-	default:
-		return nil, e.neverBegan(state)
-	}
-	res.Stdout, res.Stderr = e.stdout.Stream(), e.stderr.Stream()
-	switch {
-	case e.spec.Setting == pidone.Guest:
-		unpack(e.report.out, res)
-	case len(e.report.files) > 0:
-		collect(e.report.files[0], res)
-	}
-	upper, trusted := e.upper, e.upper != nil
-	if upper == nil && len(e.report.files) > 1 {
-		// The helper created the overlay, in a user namespace.
-		upper = e.report.files[1]
-	}
-	if upper != nil && e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
-		fileUID, fileGID := FileOwner(e.cmd.Workspace)
-		layer := &staged.Layer{
-			Upper: upper, Trusted: trusted, UID: e.uid, GID: e.gid, FileUID: fileUID, FileGID: fileGID,
-			Began: e.began, Workspace: e.cmd.Workspace, Outcome: res.Outcome,
-			MaxBytes: e.limits.Scratch, Timeout: max(e.limits.Timeout, leastApply),
-		}
-		res.Writes = staged.Apply(ctx, layer)
-		res.Kept = layer.Kept
-	}
-	return res, nil
+// maxMessage is the maximum size of a message from a helper; maxOut limits the total size of all files of a
+// guest.
+const (
+	maxMessage = 64 << 10
+	maxOut     = maxOutBytes + 1<<20
+)
+
+// A report collects the helper's messages.
+type report struct {
+	files  []*os.File // /out, then the upper layer if the helper made the overlay
+	status *syscall.WaitStatus
+	cpu    time.Duration // processor time of the command and the processes it waited for
+	cwd    string        // why the working directory was refused, or empty
+	step   string        // the step that failed, or empty
+	errno  syscall.Errno
+	began  bool   // the sandbox was complete, and the command may have started
+	out    []byte // files of a guest
 }
 
-// ended sets the outcome of a command that ended by itself.
-func (e *execution) ended(res *sandbox.Result, ws syscall.WaitStatus) {
-	res.Outcome, res.ExitCode = sandbox.Exited, ws.ExitStatus()
-	if ws.Signaled() {
-		res.Outcome, res.ExitCode = sandbox.Signaled, 128+int(ws.Signal())
-		res.Signal = unix.SignalName(ws.Signal())
+// listen reads the helper's messages until its end of the socket is closed.
+func (e *execution) listen() {
+	conn, err := e.child.control.SyscallConn()
+	if err != nil {
+		return
 	}
-	// Any process can send that signal, so the time is checked. The kernel measures it in coarse ticks.
-	if res.Signal == "SIGXCPU" && e.report.cpu >= e.limits.CPU/2 {
-		res.Outcome, res.Signal = sandbox.TimedOut, ""
+	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4)+unix.CmsgSpace(unix.SizeofUcred))
+	for {
+		var n, oobn int
+		var rerr error
+		receive := func(fd uintptr) bool {
+			// If the helper ended without reading its messages, this error precedes the helper's last
+			// messages.
+			for rerr = unix.ECONNRESET; rerr == unix.ECONNRESET; {
+				n, oobn, _, _, rerr = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
+			}
+			return rerr != unix.EAGAIN && rerr != unix.EINTR
+		}
+		err := conn.Read(receive)
+		// Messages that were sent earlier are still in the queue.
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = conn.Control(func(fd uintptr) {
+				for !receive(fd) && rerr == unix.EINTR {
+				}
+			})
+		}
+		if err != nil || rerr != nil || n <= 0 {
+			return
+		}
+		e.report.take(buf[:n], oob[:oobn])
+		if buf[0] == pidone.MsgFiles {
+			e.egress.serve(&e.report)
+			e.arrived(oob[:oobn])
+		}
 	}
-	// If a process was refused but the command succeeded, the run keeps its own outcome.
-	if ws != 0 && (e.crowded.Load() || e.group != nil && e.group.refused()) {
-		res.Outcome = sandbox.PIDsLimit
+}
+
+// take stores one message and its descriptors.
+func (r *report) take(msg, oob []byte) {
+	body := msg[1:]
+	switch msg[0] {
+	case pidone.MsgFiles:
+		r.began = true
+		controls, err := unix.ParseSocketControlMessage(oob)
+		if err != nil {
+			return
+		}
+		for i := range controls {
+			fds, err := unix.ParseUnixRights(&controls[i])
+			if err != nil {
+				continue
+			}
+			for _, fd := range fds {
+				r.files = append(r.files, os.NewFile(uintptr(fd), "dir"))
+			}
+		}
+	case pidone.MsgOut:
+		// The guest is untrusted and may send more than its helper would.
+		r.out = append(r.out, body[:min(len(body), maxOut-len(r.out))]...)
+	case pidone.MsgCwd:
+		r.cwd = string(body)
+	case pidone.MsgError:
+		if len(body) >= 4 {
+			r.errno, r.step = syscall.Errno(binary.LittleEndian.Uint32(body)), string(body[4:])
+		}
+	case pidone.MsgExit:
+		if len(body) == 8 {
+			ws := syscall.WaitStatus(binary.LittleEndian.Uint32(body))
+			r.status = &ws
+			r.cpu = time.Duration(binary.LittleEndian.Uint32(body[4:])) * time.Millisecond
+		}
+	}
+}
+
+// egress is the proxy of one run.
+type egress struct {
+	proxy  sandbox.NetworkProxy // nil without a network
+	ctx    context.Context      // of the run; ends when all its processes have ended
+	cancel context.CancelFunc
+	served sync.WaitGroup
+}
+
+func newEgress(ctx context.Context, n sandbox.Network) *egress {
+	g := &egress{proxy: n.Proxy}
+	g.ctx, g.cancel = context.WithCancel(ctx)
+	return g
+}
+
+// serve starts the proxy on the socket that the helper sent after its directories, and removes it from the
+// report's files. The command starts only after the helper listens, and its connections wait in the socket's
+// queue until the proxy accepts them.
+func (g *egress) serve(r *report) {
+	if g.proxy == nil || len(r.files) == 0 {
+		return
+	}
+	last := r.files[len(r.files)-1]
+	r.files = r.files[:len(r.files)-1]
+	// FileListener duplicates the descriptor.
+	l, err := net.FileListener(last)
+	_ = last.Close()
+	if err != nil {
+		// Connections to the proxy are not answered, and end with the run.
+		return
+	}
+	g.served.Go(func() { g.proxy.Serve(g.ctx, l) })
+}
+
+// wait stops the proxy and waits until it has ended.
+func (g *egress) wait() {
+	g.cancel()
+	g.served.Wait()
+}
+
+// A process is identified by a descriptor, because its process ID may be reused.
+type process struct {
+	pid int
+	fd  *os.File
+}
+
+func (p *process) kill() { _ = unix.PidfdSendSignal(int(p.fd.Fd()), unix.SIGKILL, nil, 0) }
+
+// wait returns once the process has ended, and with it its namespace or guest, where it is the first process.
+func (p *process) wait() {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd.Fd()), Events: unix.POLLIN}}, -1)
+		if err != unix.EINTR || n > 0 {
+			return
+		}
+	}
+}
+
+// arrived stores the process that sent a helper's ready message. The kernel adds the process ID in this
+// process's namespace to the message.
+func (e *execution) arrived(oob []byte) {
+	defer e.once.Do(func() { close(e.ready) })
+	if e.runner.builder == nil || e.inside.Load() != nil {
+		return
+	}
+	controls, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return
+	}
+	for i := range controls {
+		cred, err := unix.ParseUnixCredentials(&controls[i])
+		if err != nil || cred.Pid <= 0 {
+			continue
+		}
+		fd, err := unix.PidfdOpen(int(cred.Pid), 0)
+		if err != nil {
+			continue
+		}
+		e.inside.Store(&process{pid: int(cred.Pid), fd: os.NewFile(uintptr(fd), "process")})
+	}
+	// If the run was ended before this process was known, the process is still running.
+	if e.cause.Load() != nil {
+		if p := e.inside.Load(); p != nil {
+			p.kill()
+		}
 	}
 }
