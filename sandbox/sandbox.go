@@ -285,25 +285,16 @@ func (l Limits) Lower(m Limits) Limits {
 // CPU, which is then 2 s more than Timeout.
 func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits()
-	l.Timeout = positive(l.Timeout, d.Timeout)
-	l.CPU = positive(l.CPU, l.Timeout+cpuGrace)
-	l.Memory = positive(l.Memory, d.Memory)
-	l.PIDs = positive(l.PIDs, d.PIDs)
-	l.Files = positive(l.Files, d.Files)
-	l.File = positive(l.File, d.File)
-	l.Scratch = positive(l.Scratch, d.Scratch)
-	l.Inodes = positive(l.Inodes, d.Inodes)
-	l.Output = positive(l.Output, d.Output)
+	l.Timeout = cmp.Or(max(l.Timeout, 0), d.Timeout)
+	l.CPU = cmp.Or(max(l.CPU, 0), l.Timeout+cpuGrace)
+	l.Memory = cmp.Or(max(l.Memory, 0), d.Memory)
+	l.PIDs = cmp.Or(max(l.PIDs, 0), d.PIDs)
+	l.Files = cmp.Or(max(l.Files, 0), d.Files)
+	l.File = cmp.Or(max(l.File, 0), d.File)
+	l.Scratch = cmp.Or(max(l.Scratch, 0), d.Scratch)
+	l.Inodes = cmp.Or(max(l.Inodes, 0), d.Inodes)
+	l.Output = cmp.Or(max(l.Output, 0), d.Output)
 	return l
-}
-
-type limit interface{ ~int | ~int64 }
-
-func positive[T limit](v, otherwise T) T {
-	if v > 0 {
-		return v
-	}
-	return otherwise
 }
 
 // Outcome is the way a run ended.

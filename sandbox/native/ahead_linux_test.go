@@ -381,7 +381,7 @@ func TestAheadFails(t *testing.T) {
 		r.ahead.mu.Unlock()
 		r.clear(false) // nor does one that was being started keep the user
 		prepare(t, r, sandbox.Workspace{})
-		if res, err := r.try(t.Context(), cmd, func() error { return nil }, false); err != nil || string(res.Stdout.Head) != "ran\n" {
+		if res, err := r.run(t.Context(), cmd, func() error { return nil }, false); err != nil || string(res.Stdout.Head) != "ran\n" {
 			t.Fatalf("Run = %+v, %v", res, err)
 		}
 	}

@@ -69,15 +69,11 @@ func (p *Plan) Pass(f *os.File) int {
 
 // PassText passes a file with the given text to the started program, positioned at its beginning.
 func (p *Plan) PassText(name, text string) (int, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	f, err := memoryFile(name, []byte(text))
 	if err != nil {
 		return 0, err
 	}
-	f := os.NewFile(uintptr(fd), name)
 	n := p.Pass(f)
-	if _, err := f.WriteString(text); err != nil {
-		return 0, err
-	}
 	_, err = f.Seek(0, 0)
 	return n, err
 }
@@ -151,10 +147,9 @@ const (
 func (l *launch) entryAttributes(as Identity) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if as == Mapped || !l.root {
-		uid, gid := l.ids()
 		attr.Cloneflags |= unix.CLONE_NEWUSER
-		attr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
-		attr.GidMappings = []syscall.SysProcIDMap{{HostID: gid, Size: 1}}
+		attr.UidMappings = []syscall.SysProcIDMap{{HostID: l.uid, Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{HostID: l.gid, Size: 1}}
 		// Without privileges, the kernel accepts a map of groups only if setgroups is denied, see
 		// user_namespaces(7).
 		attr.GidMappingsEnableSetgroups = l.root

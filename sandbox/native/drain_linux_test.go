@@ -59,8 +59,8 @@ func TestListenAfterTheDeadline(t *testing.T) {
 	if err := ours.SetDeadline(time.Now().Add(-time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	e := &execution{launch: launch{runner: New(nil)}, child: &child{control: ours}, egress: newEgress(t.Context(), sandbox.Network{}), ready: make(chan struct{})}
-	e.listen()
+	e := &execution{launch: launch{runner: New(nil), cmd: &sandbox.Cmd{}, child: &child{control: ours}}, ready: make(chan struct{})}
+	e.listen(t.Context())
 	if e.report.status == nil || e.report.status.ExitStatus() != 7 {
 		t.Errorf("status = %v, want exit 7", e.report.status)
 	}
@@ -82,8 +82,8 @@ func TestListenAfterAReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs.Close()
-	e := &execution{launch: launch{runner: New(nil)}, child: &child{control: ours}, egress: newEgress(t.Context(), sandbox.Network{}), ready: make(chan struct{})}
-	e.listen()
+	e := &execution{launch: launch{runner: New(nil), cmd: &sandbox.Cmd{}, child: &child{control: ours}}, ready: make(chan struct{})}
+	e.listen(t.Context())
 	if e.report.step != "mount /proc" || e.report.errno != unix.EPERM {
 		t.Errorf("the helper said %q, %v, want its last words", e.report.step, e.report.errno)
 	}

@@ -199,10 +199,10 @@ func unpack(data []byte, res *sandbox.Result) {
 // cwdError returns the error for a refused working directory. If the caller named none, only the operator can
 // fix it.
 func (e *execution) cwdError() error {
-	err := &sandbox.CwdError{Cwd: cmp.Or(e.cmd.Cwd, e.cwd()), Reason: e.report.cwd}
+	err := &sandbox.CwdError{Cwd: cmp.Or(e.cmd.Cwd, e.spec.Cwd), Reason: e.report.cwd}
 	switch {
 	// The caller may choose another directory.
-	case filepath.Clean(e.cwd()) != sandbox.WorkspaceDir:
+	case filepath.Clean(e.spec.Cwd) != sandbox.WorkspaceDir:
 	case e.root:
 		err.Operator = "the user can name the owner of the project directory, --workspace-owner USER; " +
 			"`skillsd doctor` shows who that is"

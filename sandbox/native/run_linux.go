@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -33,7 +34,6 @@ const (
 type execution struct {
 	launch
 	begin   func() error // called before the command starts
-	child   *child
 	began   time.Time
 	held    time.Duration // duration of begin
 	refusal error         // error of begin
@@ -41,7 +41,7 @@ type execution struct {
 	stdout  *sandbox.Capture
 	stderr  *sandbox.Capture
 	report  report
-	egress  *egress
+	proxy   sync.WaitGroup // the proxy of the run's network, if any
 
 	// Set for a sandbox built by a Builder.
 	inside atomic.Pointer[process] // process 1 in the sandbox
@@ -54,30 +54,21 @@ type execution struct {
 	done    chan struct{}                   // closed when no process of the run is left
 }
 
-// run runs a command in a sandbox of its own. If a waiting helper is lost, it tries again without one.
+// run runs a command in a sandbox of its own. If ahead is set, that may be in the waiting helper.
+//
+// Errors: see [Runner.Run]; errLost.
 func (r *Runner) run(
-	ctx context.Context, cmd *sandbox.Cmd, begin func() error,
-) (*sandbox.Result, error) {
-	res, err := r.try(ctx, cmd, begin, true)
-	if err == errLost {
-		return r.try(ctx, cmd, begin, false)
-	}
-	return res, err
-}
-
-// errLost means that the run's waiting helper died before the sandbox was complete, so nothing of the command
-// can have run.
-var errLost = errors.New("the helper that was started ahead is gone")
-
-func (r *Runner) try(
 	ctx context.Context, cmd *sandbox.Cmd, begin func() error, ahead bool,
 ) (res *sandbox.Result, err error) {
 	e := &execution{
-		launch: launch{runner: r, cmd: cmd, limits: cmd.Limits.WithDefaults(), root: os.Geteuid() == 0},
-		begin:  begin,
-		began:  time.Now(),
-		ready:  make(chan struct{}),
-		done:   make(chan struct{}),
+		launch: launch{
+			runner: r, cmd: cmd, limits: cmd.Limits.WithDefaults(),
+			root: os.Geteuid() == 0, uid: os.Geteuid(), gid: os.Getegid(),
+		},
+		begin: begin,
+		began: time.Now(),
+		ready: make(chan struct{}),
+		done:  make(chan struct{}),
 	}
 	if ctx.Err() != nil {
 		return &sandbox.Result{Outcome: sandbox.Canceled, Limits: r.Enforced(e.limits)}, nil
@@ -89,6 +80,7 @@ func (r *Runner) try(
 		if err := r.builder.Check(cmd); err != nil {
 			return nil, err
 		}
+		e.spec.Setting = r.builder.Setting()
 	}
 	e.spare = r.take(ahead)
 	defer r.ended(&e.launch)
@@ -142,8 +134,7 @@ func (r *Runner) try(
 	// The kernel kills the helper when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	e.child, err = e.start()
-	if err != nil {
+	if err := e.start(); err != nil {
 		return nil, err
 	}
 	defer e.child.close()
@@ -177,7 +168,7 @@ func (e *execution) makeGroup(base cgroupBase) (err error) {
 		return nil
 	}
 	limits := e.limits
-	if b := e.runner.builder; b != nil && b.Setting() == pidone.Guest {
+	if e.spec.Setting == pidone.Guest {
 		// The cgroup includes the threads of the guest's kernel, which must not use up the command's limit.
 		limits.PIDs = max(limits.PIDs, guestTasks)
 	}
@@ -193,12 +184,13 @@ func (e *execution) makeGroup(base cgroupBase) (err error) {
 // have ended.
 func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	var readers, watchers sync.WaitGroup
-	e.egress = newEgress(ctx, e.cmd.Network)
-	defer e.egress.wait()
+	proxyCtx, stopProxy := context.WithCancel(ctx)
+	defer e.proxy.Wait()
+	defer stopProxy()
 	readers.Go(func() { e.drain(e.child.stdout, e.stdout) })
 	readers.Go(func() { e.drain(e.child.stderr, e.stderr) })
 	readers.Go(func() {
-		e.listen()
+		e.listen(proxyCtx)
 		e.once.Do(func() { close(e.ready) })
 	})
 	if e.child.stdin != nil {
@@ -229,7 +221,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 		p.wait()
 	}
 	close(e.done)
-	e.egress.cancel()
+	stopProxy()
 	watchers.Wait()
 	// No writer is left, so all remaining output has been written.
 	deadline := time.Now().Add(drainFor)
@@ -259,20 +251,36 @@ func (e *execution) drain(f *os.File, into *sandbox.Capture) {
 	}
 }
 
-// letGo applies the limits and lets the helper start the command.
+// letGo waits until the sandbox is complete, applies the limits and lets the helper start the command.
 func (e *execution) letGo() error {
-	pids, err := e.members()
-	if err != nil {
-		return err
+	if e.runner.builder != nil {
+		<-e.ready
 	}
+	first := e.first()
+	if first == 0 {
+		return unix.ESRCH
+	}
+	// The limits apply to the first process and, for a guest, to all that its kernel has started by then.
+	pids := []int{first}
+	if e.spec.Setting == pidone.Guest {
+		e.guest.Store(newGuest(first))
+		pids = append(pids, descendants(first)...)
+	}
+
+	// A control group of version 1 has doors: files by which a thread enters it by itself. If another process
+	// is moved, the kernel first waits until no processor can be starting a process, which takes longer than
+	// the rest of a run.
 	var doors []*os.File
+	defer func() { closeAll(doors) }()
 	switch {
 	case e.group == nil:
-	case e.group.hasDoors() && e.spec.Setting != pidone.Guest:
-		doors, err = e.group.doors()
-		defer closeAll(doors)
-		if err != nil {
-			return err
+	case e.group.memory == MemoryCgroup1 && e.spec.Setting != pidone.Guest:
+		for _, dir := range e.group.dirs {
+			f, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			doors = append(doors, f)
 		}
 	default:
 		for i, pid := range pids {
@@ -283,23 +291,6 @@ func (e *execution) letGo() error {
 		}
 	}
 	return e.child.send(pidone.MsgGo, doors)
-}
-
-// members waits until the sandbox is complete and returns the processes that must be in its control group:
-// the first and, for a guest, all that its kernel has started by then.
-func (e *execution) members() ([]int, error) {
-	if e.runner.builder != nil {
-		<-e.ready
-	}
-	pid := e.first()
-	if pid == 0 {
-		return nil, unix.ESRCH
-	}
-	if e.spec.Setting != pidone.Guest {
-		return []int{pid}, nil
-	}
-	e.guest.Store(newGuest(pid))
-	return append([]int{pid}, descendants(pid)...), nil
 }
 
 // first returns the ancestor of all other processes in the sandbox, or 0 if it is not known yet.
@@ -346,8 +337,9 @@ type report struct {
 	out    []byte // files of a guest
 }
 
-// listen reads the helper's messages until its end of the socket is closed.
-func (e *execution) listen() {
+// listen reads the helper's messages until its end of the socket is closed. A proxy that it starts ends with
+// proxyCtx.
+func (e *execution) listen(proxyCtx context.Context) {
 	conn, err := e.child.control.SyscallConn()
 	if err != nil {
 		return
@@ -377,8 +369,12 @@ func (e *execution) listen() {
 		}
 		e.report.take(buf[:n], oob[:oobn])
 		if buf[0] == pidone.MsgFiles {
-			e.egress.serve(&e.report)
-			e.arrived(oob[:oobn])
+			if e.cmd.Network.Proxy != nil {
+				e.serveProxy(proxyCtx)
+			}
+			if e.runner.builder != nil {
+				e.arrived(oob[:oobn])
+			}
 		}
 	}
 }
@@ -420,29 +416,16 @@ func (r *report) take(msg, oob []byte) {
 	}
 }
 
-// egress is the proxy of one run.
-type egress struct {
-	proxy  sandbox.NetworkProxy // nil without a network
-	ctx    context.Context      // of the run; ends when all its processes have ended
-	cancel context.CancelFunc
-	served sync.WaitGroup
-}
-
-func newEgress(ctx context.Context, n sandbox.Network) *egress {
-	g := &egress{proxy: n.Proxy}
-	g.ctx, g.cancel = context.WithCancel(ctx)
-	return g
-}
-
-// serve starts the proxy on the socket that the helper sent after its directories, and removes it from the
-// report's files. The command starts only after the helper listens, and its connections wait in the socket's
-// queue until the proxy accepts them.
-func (g *egress) serve(r *report) {
-	if g.proxy == nil || len(r.files) == 0 {
+// serveProxy starts the proxy on the socket that the helper sent after its directories, and removes it from
+// the report's files. The command starts only after the helper listens, and its connections wait in the
+// socket's queue until the proxy accepts them.
+func (e *execution) serveProxy(ctx context.Context) {
+	left := len(e.report.files) - 1
+	if left < 0 {
 		return
 	}
-	last := r.files[len(r.files)-1]
-	r.files = r.files[:len(r.files)-1]
+	last := e.report.files[left]
+	e.report.files = e.report.files[:left]
 	// FileListener duplicates the descriptor.
 	l, err := net.FileListener(last)
 	_ = last.Close()
@@ -450,13 +433,7 @@ func (g *egress) serve(r *report) {
 		// Connections to the proxy are not answered, and end with the run.
 		return
 	}
-	g.served.Go(func() { g.proxy.Serve(g.ctx, l) })
-}
-
-// wait stops the proxy and waits until it has ended.
-func (g *egress) wait() {
-	g.cancel()
-	g.served.Wait()
+	e.proxy.Go(func() { e.cmd.Network.Proxy.Serve(ctx, l) })
 }
 
 // A process is identified by a descriptor, because its process ID may be reused.
@@ -477,11 +454,11 @@ func (p *process) wait() {
 	}
 }
 
-// arrived stores the process that sent a helper's ready message. The kernel adds the process ID in this
-// process's namespace to the message.
+// arrived stores the process that sent the first message of a helper in a Builder's sandbox. The kernel adds
+// the process ID in this process's namespace to the message.
 func (e *execution) arrived(oob []byte) {
 	defer e.once.Do(func() { close(e.ready) })
-	if e.runner.builder == nil || e.inside.Load() != nil {
+	if e.inside.Load() != nil {
 		return
 	}
 	controls, err := unix.ParseSocketControlMessage(oob)

@@ -43,11 +43,11 @@ type launch struct {
 	limits  sandbox.Limits
 	spec    pidone.Spec
 	files   []*os.File // 0, 1, 2, spec, control, then the files that mounts name
-	ours    []*os.File // this process's ends
+	child   *child
 	opened  []*os.File // to be closed once the child is started
 	upper   *os.File   // the upper layer, if this process created the overlay
 	root    bool
-	uid     int      // host user of a root server's command: leased, or the FileOwner
+	uid     int      // host user of the command: the server's or, of a root server, leased or the FileOwner
 	gid     int      // the same number if leased
 	owners  *os.File // a user namespace that maps files of the FileOwner to the command's user, or nil
 	command *Command // of a Builder, or nil
@@ -66,75 +66,71 @@ func closeAll(files []*os.File) {
 
 // start starts the helper. The caller's goroutine must stay locked to its thread until the process is reaped,
 // because the kernel kills the helper when that thread ends.
-func (l *launch) start() (_ *child, err error) {
+func (l *launch) start() (err error) {
+	l.files, l.child = make([]*os.File, pidone.FirstFD), &child{}
 	defer func() {
 		closeAll(l.opened)
 		if err != nil {
-			closeAll(l.ours)
+			l.child.close()
 		}
 	}()
-	l.files = make([]*os.File, pidone.FirstFD)
-	l.ours = make([]*os.File, 4)
 	if err := l.mounts(); err != nil {
-		return nil, err
+		return err
 	}
 	// A waiting helper already has its streams.
 	if l.spare == nil {
 		if err := l.streams(); err != nil {
-			return nil, err
+			return err
 		}
 	}
+
 	command := &Command{
 		Path: Self, Argv: []string{"sandbox-init"}, Attr: l.attributes(),
 		Env: pidone.Environ("1"),
 	}
 	if b := l.runner.builder; b != nil {
-		l.spec.Setting = l.setting()
 		plan := &Plan{Cmd: l.cmd, Limits: l.limits, Spec: &l.spec, Root: l.root, launch: l}
 		command, err = b.Build(plan)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		l.command = command
 	}
+
+	spec := l.encodeSpec()
 	if l.spare != nil {
-		if c := l.adopt(); c != nil {
-			l.adopted = true
-			return c, nil
+		l.adopted = l.adopt(spec)
+		if l.adopted {
+			return nil
 		}
 		if err := l.streams(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if err := l.writeSpec(); err != nil {
-		return nil, unavailable("the helper's instructions could not be written", "", err)
+	f, err := memoryFile("spec", spec)
+	if err != nil {
+		return unavailable("the helper's instructions could not be written", "", err)
 	}
-	proc, err := os.StartProcess(command.Path, command.Argv, &os.ProcAttr{
+	l.opened = append(l.opened, f)
+	l.files[pidone.SpecFD] = f
+	l.child.proc, err = os.StartProcess(command.Path, command.Argv, &os.ProcAttr{
 		Env: command.Env, Files: l.files, Sys: command.Attr,
 	})
 	runtime.KeepAlive(l.cmd)
 	if err != nil {
-		return nil, startError(err)
+		return startError(err)
 	}
-	return &child{proc: proc, stdin: l.ours[0], stdout: l.ours[1], stderr: l.ours[2], control: l.ours[3]}, nil
-}
-
-// setting returns the setting that the helper finds.
-func (l *launch) setting() pidone.Setting {
-	if l.runner == nil || l.runner.builder == nil {
-		return pidone.Bare
-	}
-	return l.runner.builder.Setting()
+	return nil
 }
 
 // mounts adds the mounts of the sandbox. A server with the right to mount creates the mounts itself, because
 // it can reach directories that the helper's user cannot.
 func (l *launch) mounts() error {
-	if err := l.add(l.cmd.Tree, sandbox.SkillDir, true); err != nil {
+	if err := l.add(l.cmd.Tree, sandbox.SkillDir, unchanging); err != nil {
 		return err
 	}
 	if at := l.cmd.TreeDir(); at != sandbox.SkillDir {
-		if err := l.add(l.cmd.Tree, at, true); err != nil {
+		if err := l.add(l.cmd.Tree, at, unchanging); err != nil {
 			return err
 		}
 	}
@@ -153,19 +149,20 @@ func (l *launch) mounts() error {
 					"install "+in.Name+" below /usr, /opt or a home directory, "+
 						"not below /tmp, /etc or /workspace, and restart the server", nil)
 			}
-			d, err := openDir(dirs[at])
+			// A path does not require the right to read the directory.
+			d, err := os.OpenFile(dirs[at], unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 			if err != nil {
 				return unavailable("the interpreter's directory cannot be opened", "reinstall "+in.Name, err)
 			}
 			l.opened = append(l.opened, d)
-			if err := l.add(d, at, true); err != nil {
+			if err := l.add(d, at, readOnly); err != nil {
 				return err
 			}
 		}
 	}
 	if root := l.cmd.Root; root != nil {
 		for _, m := range root.Dirs {
-			if err := l.add(m.Dir, m.At, true); err != nil {
+			if err := l.add(m.Dir, m.At, unchanging); err != nil {
 				return err
 			}
 		}
@@ -178,7 +175,7 @@ func (l *launch) mounts() error {
 		if m.At != sandbox.EnvDir && m.At != sandbox.NodeModulesDir {
 			return unavailable("packages cannot be mounted at "+m.At, "", nil)
 		}
-		if err := l.add(m.Dir, m.At, true); err != nil {
+		if err := l.add(m.Dir, m.At, unchanging); err != nil {
 			return err
 		}
 	}
@@ -187,7 +184,7 @@ func (l *launch) mounts() error {
 		if !strings.HasPrefix(c.At, sandbox.TmpDir+"/") || filepath.Clean(c.At) != c.At {
 			return unavailable("the path of the interpreter's cache is not below "+sandbox.TmpDir, "", nil)
 		}
-		if err := l.add(c.Dir, c.At, true); err != nil {
+		if err := l.add(c.Dir, c.At, unchanging); err != nil {
 			return err
 		}
 	}
@@ -208,35 +205,35 @@ func mountable(path string) bool {
 	return path != "/mnt" && path != "/mnt/skills" && !strings.HasPrefix(path+"/", sandbox.TreesDir+"/")
 }
 
-// openDir opens a directory as a path, which does not require the right to read it.
-func openDir(path string) (*os.File, error) {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
+// An access is the way in which a directory is mounted.
+type access int
+
+const (
+	writable access = iota
+	readOnly
+	// unchanging is readOnly for a directory that does not change while it is mounted. Its path on the host
+	// is hidden, which requires an overlay, and only such a directory can be covered by one.
+	unchanging
+)
 
 // add adds a mount of a directory. The mount is detached if this process may mount.
-func (l *launch) add(dir *os.File, target string, readOnly bool) error {
+func (l *launch) add(dir *os.File, target string, as access) error {
 	if dir == nil {
 		return unavailable("no directory for "+target, "", nil)
 	}
 	// A server without the right to mount passes a handle. The helper opens the directory by its path and
 	// compares the two.
-	m := pidone.Mount{Kind: pidone.Directory, Target: target, ReadOnly: readOnly, FD: len(l.files)}
-	// Hiding requires an overlay, and only these directories do not change while they are covered by one.
-	isTarget := func(p sandbox.Mount) bool { return p.At == target }
-	m.Hidden = target == sandbox.SkillDir || target == l.cmd.TreeDir() ||
-		l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At || slices.ContainsFunc(l.cmd.Packages, isTarget) ||
-		l.cmd.Root != nil && slices.ContainsFunc(l.cmd.Root.Dirs, isTarget)
-	if d, err := l.detach(dir, readOnly); err == nil {
-		if m.Hidden && l.setting() == pidone.Built {
+	m := pidone.Mount{
+		Kind: pidone.Directory, Target: target, FD: len(l.files),
+		ReadOnly: as != writable, Hidden: as == unchanging,
+	}
+	if d, err := l.detach(dir, m.ReadOnly); err == nil {
+		if m.Hidden && l.spec.Setting == pidone.Built {
 			// By then the helper would have no right to create that overlay.
 			l.opened = append(l.opened, d)
 			if hidden, err := hide(d); err == nil {
 				d = hidden
-			} else if d, err = l.detach(dir, readOnly); err != nil {
+			} else if d, err = l.detach(dir, m.ReadOnly); err != nil {
 				return unavailable("the directory for "+target+" cannot be mounted", "", err)
 			}
 		}
@@ -333,9 +330,9 @@ func OwnUsers(ws sandbox.Workspace) bool {
 func (l *launch) addWorkspace(ws sandbox.Workspace) error {
 	switch ws.Mode {
 	case sandbox.WorkspaceRO:
-		return l.add(ws.Dir, sandbox.WorkspaceDir, true)
+		return l.add(ws.Dir, sandbox.WorkspaceDir, readOnly)
 	case sandbox.WorkspaceRW:
-		if err := l.add(ws.Dir, sandbox.WorkspaceDir, false); err != nil {
+		if err := l.add(ws.Dir, sandbox.WorkspaceDir, writable); err != nil {
 			return err
 		}
 		return l.addReadOnly(ws)
@@ -380,7 +377,11 @@ func (l *launch) addReadOnly(ws sandbox.Workspace) error {
 			}
 			d := os.NewFile(uintptr(fd), way)
 			l.opened = append(l.opened, d)
-			if err := l.add(d, sandbox.WorkspaceDir+"/"+way, i == len(dir)); err != nil {
+			access := writable
+			if i == len(dir) {
+				access = readOnly
+			}
+			if err := l.add(d, sandbox.WorkspaceDir+"/"+way, access); err != nil {
 				return err
 			}
 			l.spec.Mounts[len(l.spec.Mounts)-1].Over = true
@@ -397,37 +398,44 @@ func pathOf(dir *os.File) (string, error) {
 // in directories that are mounted read-only.
 func Landlock() bool { return pidone.Landlock() }
 
-// streams creates the standard streams, owned by the command's user, and the control socket.
+// streams creates the standard streams and the control socket. After an error the caller closes the files.
 func (l *launch) streams() error {
-	if err := l.pipes(); err != nil {
+	for i, ours := range []**os.File{&l.child.stdin, &l.child.stdout, &l.child.stderr} {
+		if i == 0 && l.cmd.Stdin == nil {
+			continue
+		}
+		r, w, err := os.Pipe()
+		if err != nil {
+			return unavailable("no pipes could be made", "", err)
+		}
+		*ours, l.files[i] = r, w
+		if i == 0 {
+			*ours, l.files[i] = w, r
+		}
+		l.opened = append(l.opened, l.files[i])
+	}
+	if err := l.controlSocket(); err != nil {
 		return unavailable("no pipes could be made", "", err)
 	}
-	if err := l.giveStreams(); err != nil {
-		return unavailable("the command's user cannot be made the owner of its streams",
-			"run the server as an ordinary user, or as a root whose user namespace has the users of "+
-				"--sandbox-uids", err)
+	if !l.root {
+		return nil
+	}
+	// The command must own its streams, so that it can open /dev/stdout.
+	for _, f := range l.files[:3] {
+		if f == nil {
+			continue
+		}
+		if err := f.Chown(l.uid, l.gid); err != nil {
+			return unavailable("the command's user cannot be made the owner of its streams",
+				"run the server as an ordinary user, or as a root whose user namespace has the users of "+
+					"--sandbox-uids", err)
+		}
 	}
 	return nil
 }
 
-// pipes creates the standard streams and the control socket.
-func (l *launch) pipes() error {
-	if l.cmd.Stdin != nil {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return err
-		}
-		l.files[0], l.ours[0] = r, w
-		l.opened = append(l.opened, r)
-	}
-	for i := 1; i <= 2; i++ {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return err
-		}
-		l.files[i], l.ours[i] = w, r
-		l.opened = append(l.opened, w)
-	}
+// controlSocket creates the control socket.
+func (l *launch) controlSocket() error {
 	// A packet socket preserves message boundaries, and reports end of file when the helper ends.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -446,30 +454,13 @@ func (l *launch) pipes() error {
 	if err := unix.SetNonblock(pair[0], true); err != nil {
 		return errors.Join(err, unix.Close(pair[0]))
 	}
-	l.ours[3] = os.NewFile(uintptr(pair[0]), "control")
-	return nil
-}
-
-// giveStreams makes a root server's command the owner of its streams, so that it can open /dev/stdout.
-func (l *launch) giveStreams() error {
-	if !l.root {
-		return nil
-	}
-	for _, f := range l.files[:3] {
-		if f == nil {
-			continue
-		}
-		if err := f.Chown(l.uid, l.gid); err != nil {
-			return err
-		}
-	}
+	l.child.control = os.NewFile(uintptr(pair[0]), "control")
 	return nil
 }
 
 // attributes returns the namespaces of the helper, its user in them, and the capabilities that it keeps until
 // it drops them.
 func (l *launch) attributes() *syscall.SysProcAttr {
-	uid, gid := l.ids()
 	// The supplementary groups of root must not be inherited.
 	cred := &syscall.Credential{Uid: insideID, Gid: insideID, NoSetGroups: !l.root}
 	caps := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE}
@@ -481,8 +472,8 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 			unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
-		UidMappings:                []syscall.SysProcIDMap{{ContainerID: insideID, HostID: uid, Size: 1}},
-		GidMappings:                []syscall.SysProcIDMap{{ContainerID: insideID, HostID: gid, Size: 1}},
+		UidMappings:                []syscall.SysProcIDMap{{ContainerID: insideID, HostID: l.uid, Size: 1}},
+		GidMappings:                []syscall.SysProcIDMap{{ContainerID: insideID, HostID: l.gid, Size: 1}},
 		GidMappingsEnableSetgroups: l.root,
 		Credential:                 cred,
 		AmbientCaps:                caps,
@@ -491,29 +482,20 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	}
 }
 
-// ids returns the command's user and group on the host.
-func (l *launch) ids() (uid, gid int) {
-	if l.root {
-		return l.uid, l.gid
-	}
-	return os.Geteuid(), os.Getegid()
-}
-
-// writeSpec writes the helper's instructions to an unnamed file.
-func (l *launch) writeSpec() error {
-	f, err := memoryFile("spec", l.encodeSpec())
-	if err != nil {
-		return err
-	}
-	l.opened = append(l.opened, f)
-	l.files[pidone.SpecFD] = f
-	return nil
-}
-
 // encodeSpec returns the helper's instructions.
 func (l *launch) encodeSpec() []byte {
-	l.spec.Argv, l.spec.Env = l.cmd.Argv, l.cmd.Env
-	l.spec.Cwd = l.cwd()
+	l.spec.Argv, l.spec.Env, l.spec.Cwd = l.cmd.Argv, l.cmd.Env, l.cmd.Cwd
+	// The working directory is made absolute but not cleaned, because only the kernel, inside the sandbox,
+	// can resolve ".." after a symbolic link.
+	if !strings.HasPrefix(l.cmd.Cwd, "/") {
+		l.spec.Cwd = sandbox.TmpDir
+		if l.cmd.Workspace.Mode != "" && l.cmd.Workspace.Mode != sandbox.WorkspaceNone {
+			l.spec.Cwd = sandbox.WorkspaceDir
+		}
+		if l.cmd.Cwd != "" {
+			l.spec.Cwd += "/" + l.cmd.Cwd
+		}
+	}
 	l.spec.Tmp, l.spec.Inodes = uint64(l.limits.Scratch), uint64(l.limits.Inodes)
 	l.spec.Files = uint64(l.limits.Files)
 	l.spec.PIDs = uint64(l.limits.PIDs)
@@ -523,25 +505,8 @@ func (l *launch) encodeSpec() []byte {
 	l.spec.File = uint64(l.limits.File)
 	l.spec.CPU = uint64((l.limits.CPU + time.Second - 1) / time.Second)
 	l.spec.Stdin = l.cmd.Stdin != nil
-	l.spec.Proxy = !l.cmd.Network.Off()
+	l.spec.Proxy = l.cmd.Network.Proxy != nil
 	return l.spec.Encode()
-}
-
-// cwd makes the working directory absolute without cleaning it, because only the kernel, inside the sandbox,
-// can resolve ".." after a symbolic link.
-func (l *launch) cwd() string {
-	base := sandbox.TmpDir
-	if l.cmd.Workspace.Mode != "" && l.cmd.Workspace.Mode != sandbox.WorkspaceNone {
-		base = sandbox.WorkspaceDir
-	}
-	switch cwd := l.cmd.Cwd; {
-	case cwd == "":
-		return base
-	case strings.HasPrefix(cwd, "/"):
-		return cwd
-	default:
-		return base + "/" + cwd
-	}
 }
 
 // startError returns the error for a helper that could not be started.
