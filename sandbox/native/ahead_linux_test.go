@@ -404,6 +404,33 @@ func TestAheadWithoutGroup(t *testing.T) {
 	}
 }
 
+// entering is a Builder whose program enters a helper's namespaces, and is never started here.
+type entering struct{}
+
+func (entering) Check(*sandbox.Cmd) error      { return nil }
+func (entering) Setting() pidone.Setting       { return pidone.Built }
+func (entering) Enters() bool                  { return true }
+func (entering) Build(*Plan) (*Command, error) { return nil, errors.New("not built") }
+
+// The process that waits for a Builder's program ends too if the control group cannot be made, which comes first then.
+func TestAheadForBuilderWithoutGroup(t *testing.T) {
+	sandboxtest.Need(t, "root")
+	r, cmd := aheadBench(t)
+	r.builder = entering{}
+	r.base()
+	r.host.base = cgroupBase{memory: MemoryCgroup1, mem: filepath.Join(t.TempDir(), "gone")}
+	Hold(r)
+	prepare(t, r, sandbox.Workspace{})
+	res, err := r.Run(t.Context(), cmd)
+	unusable, ok := errors.AsType[*sandbox.UnavailableError](err)
+	if !ok || unusable.Reason != "no control group could be made" {
+		t.Errorf("Run = %+v, %v", res, err)
+	}
+	if left := children(); len(left) != 0 {
+		t.Errorf("processes %q are left", left)
+	}
+}
+
 // A command waits for begin, and does not start if that fails; the wait is no part of its time. A helper that
 // waited, and the sandbox, are made for it all the same, and gone afterwards.
 func TestRunAfter(t *testing.T) {

@@ -110,14 +110,6 @@ func (r *Runner) run(
 			cleanUp("the control group could not be removed", e.group.remove)
 		}
 	}()
-	// The cgroup is created before the helper is started, because concurrently the two would block each other
-	// for longer than it takes. A helper that waited only creates mounts meanwhile, so it does not block.
-	waited := e.spare != nil && r.builder == nil
-	if !waited {
-		if err := e.makeGroup(base); err != nil {
-			return nil, err
-		}
-	}
 	defer func() {
 		if e.spare != nil {
 			e.spare.end()
@@ -131,6 +123,14 @@ func (r *Runner) run(
 			cleanUp("the run's own files could not be removed", e.command.Close)
 		}
 	}()
+	// The cgroup is created before the helper is started, because concurrently the two would block each other
+	// for longer than it takes. A helper that waited only creates mounts meanwhile, so it does not block.
+	waited := e.spare != nil && r.builder == nil
+	if !waited {
+		if err := e.makeGroup(base); err != nil {
+			return nil, err
+		}
+	}
 	// The kernel kills the helper when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
