@@ -75,25 +75,42 @@ var starterThread = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// take registers a run, until ended is called. If may is set, it returns the waiting helper, unless that is
-// out of date.
-func (r *Runner) take(may bool) *spare {
-	a := &r.ahead
+// take registers a run, until ended is called. If may is set, the run gets the waiting helper, unless that is
+// out of date. Under a root server the run also gets a user, until release is called.
+func (l *launch) take(may bool) (release func(), err error) {
+	r, a := l.runner, &l.runner.ahead
 	a.mu.Lock()
 	a.running++
-	s := a.spare
-	if s == nil || !may {
-		a.mu.Unlock()
-		return nil
+	var s *spare
+	if may {
+		s, a.spare = a.spare, nil
 	}
-	a.spare = nil
 	a.mu.Unlock()
-	s.expiry.Stop()
-	if view, err := hostView(); err != nil || view != s.host || s.stale() {
+
+	if s != nil {
+		s.expiry.Stop()
+		view, err := hostView()
+		if err == nil && view == s.host && !s.stale() {
+			l.spare = s
+			if l.root {
+				l.uid, l.gid = s.uid, s.uid
+			}
+			return s.release, nil
+		}
 		s.drop()
-		return nil
 	}
-	return s
+
+	if !l.root {
+		return func() {}, nil
+	}
+	l.uid, release, err = r.opts.UIDs.Lease()
+	if err != nil && r.opts.Ahead {
+		// A waiting helper has one of the users.
+		r.clear(false)
+		l.uid, release, err = r.opts.UIDs.Lease()
+	}
+	l.gid = l.uid
+	return release, err
 }
 
 // ended ends the registration of a run. If a waiting helper could have served it, the next one is started
@@ -182,16 +199,6 @@ func (r *Runner) clear(closed bool) {
 			s.drop()
 		}
 	})
-}
-
-// lease leases a user for a run. If none is free, it ends the waiting helper and tries again.
-func (r *Runner) lease() (uid int, release func(), err error) {
-	uid, release, err = r.opts.UIDs.Lease()
-	if err != nil && r.opts.Ahead {
-		r.clear(false)
-		uid, release, err = r.opts.UIDs.Lease()
-	}
-	return uid, release, err
 }
 
 // newSpare starts a helper and waits until it is ready.

@@ -16,7 +16,6 @@ import (
 // What a run wrote is read although the time for reading is over before anyone began to: a machine
 // that stalls loses neither output nor outcome.
 func TestReadAfterTheDeadline(t *testing.T) {
-	e := &execution{launch: launch{limits: sandbox.Limits{}.WithDefaults()}}
 	said := strings.Repeat("output\n", 9000) // two reads, and less than a pipe holds
 	for _, closed := range []bool{true, false} {
 		r, w, err := os.Pipe()
@@ -33,7 +32,7 @@ func TestReadAfterTheDeadline(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := sandbox.NewCapture(1<<20, nil)
-		e.drain(r, c)
+		c.Drain(r, func(o sandbox.Outcome) { t.Errorf("the run was ended: %s", o) })
 		if got := c.Stream().Total; got != int64(len(said)) {
 			t.Errorf("%d bytes of %d were read, the other end closed: %v", got, len(said), closed)
 		}

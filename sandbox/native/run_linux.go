@@ -82,19 +82,13 @@ func (r *Runner) run(
 		}
 		e.spec.Setting = r.builder.Setting()
 	}
-	e.spare = r.take(ahead)
+	release, err := e.take(ahead)
 	defer r.ended(&e.launch)
-	if e.root {
-		var release func()
-		if e.spare != nil {
-			e.uid, release = e.spare.uid, e.spare.release
-		} else if e.uid, release, err = r.lease(); err != nil {
-			return nil, err
-		}
-		e.gid = e.uid
-		// This is the last step: by then, no file of the run has this owner.
-		defer release()
+	if err != nil {
+		return nil, err
 	}
+	// This is the last step: by then, no file of the run has the user as its owner.
+	defer release()
 	e.stdout = sandbox.NewCapture(e.limits.Output, cmd.Live)
 	e.stderr = sandbox.NewCapture(e.limits.Output, cmd.Live)
 	// A run that leaves anything behind fails, with the first reason.
@@ -106,11 +100,6 @@ func (r *Runner) run(
 	base := r.base()
 	e.spec.NoAnonFiles = base.memory == MemorySampled
 	defer func() {
-		if e.group != nil {
-			cleanUp("the control group could not be removed", e.group.remove)
-		}
-	}()
-	defer func() {
 		if e.spare != nil {
 			e.spare.end()
 		}
@@ -121,6 +110,9 @@ func (r *Runner) run(
 		}
 		if e.command != nil && e.command.Close != nil {
 			cleanUp("the run's own files could not be removed", e.command.Close)
+		}
+		if e.group != nil {
+			cleanUp("the control group could not be removed", e.group.remove)
 		}
 	}()
 	// The cgroup is created before the helper is started, because concurrently the two would block each other
@@ -187,8 +179,9 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	proxyCtx, stopProxy := context.WithCancel(ctx)
 	defer e.proxy.Wait()
 	defer stopProxy()
-	readers.Go(func() { e.drain(e.child.stdout, e.stdout) })
-	readers.Go(func() { e.drain(e.child.stderr, e.stderr) })
+	end := func(o sandbox.Outcome) { e.end(o) }
+	readers.Go(func() { e.stdout.Drain(e.child.stdout, end) })
+	readers.Go(func() { e.stderr.Drain(e.child.stderr, end) })
 	readers.Go(func() {
 		e.listen(proxyCtx)
 		e.once.Do(func() { close(e.ready) })
@@ -204,7 +197,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	e.refusal = e.begin()
 	e.held = time.Since(begun)
 	// The wait in begin is not part of the run's time, so the time limit is watched only from here on.
-	watchers.Go(func() { sandbox.Watch(ctx, e.limits.Timeout, e.done, func(o sandbox.Outcome) { e.end(o) }) })
+	watchers.Go(func() { sandbox.Watch(ctx, e.limits.Timeout, e.done, end) })
 	watchers.Go(e.meter)
 	goErr := e.refusal
 	if goErr == nil {
@@ -243,12 +236,6 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 		return nil, e.neverBegan(state)
 	}
 	return nil, unavailable("limits could not be applied", cgroupRemedy, goErr)
-}
-
-func (e *execution) drain(f *os.File, into *sandbox.Capture) {
-	if into.Drain(f) {
-		e.end(sandbox.OutputLimit)
-	}
 }
 
 // letGo waits until the sandbox is complete, applies the limits and lets the helper start the command.
