@@ -82,6 +82,7 @@ func (r *Runner) run(
 		}
 		e.spec.Setting = r.builder.Setting()
 	}
+
 	release, err := e.take(ahead)
 	defer r.ended(&e.launch)
 	if err != nil {
@@ -89,6 +90,7 @@ func (r *Runner) run(
 	}
 	// This is the last step: by then, no file of the run has the user as its owner.
 	defer release()
+
 	e.stdout = sandbox.NewCapture(e.limits.Output, cmd.Live)
 	e.stderr = sandbox.NewCapture(e.limits.Output, cmd.Live)
 	// A run that leaves anything behind fails, with the first reason.
@@ -115,6 +117,7 @@ func (r *Runner) run(
 			cleanUp("the control group could not be removed", e.group.remove)
 		}
 	}()
+
 	// The cgroup is created before the helper is started, because concurrently the two would block each other
 	// for longer than it takes. A helper that waited only creates mounts meanwhile, so it does not block.
 	waited := e.spare != nil && r.builder == nil
@@ -123,6 +126,7 @@ func (r *Runner) run(
 			return nil, err
 		}
 	}
+
 	// The kernel kills the helper when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -137,6 +141,7 @@ func (r *Runner) run(
 			return nil, err
 		}
 	}
+
 	state, err := e.supervise(ctx)
 	if err == nil {
 		res, err = e.result(ctx, state)
@@ -193,6 +198,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 			_ = e.child.stdin.Close()
 		})
 	}
+
 	begun := time.Now()
 	e.refusal = e.begin()
 	e.held = time.Since(begun)
@@ -207,6 +213,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	if goErr != nil && !e.end(sandbox.Canceled) {
 		goErr = nil
 	}
+
 	state, err := e.child.proc.Wait()
 	if p := e.inside.Load(); p != nil {
 		// The program that built the sandbox may end before the processes in it.
@@ -225,6 +232,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 		_ = e.child.stdin.SetDeadline(time.Now())
 	}
 	readers.Wait()
+
 	switch {
 	case err != nil:
 		return nil, unavailable("waiting for the helper failed", "", err)
