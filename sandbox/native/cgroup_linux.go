@@ -1,7 +1,6 @@
 package native
 
 import (
-	"bytes"
 	"crypto/rand"
 	"errors"
 	"os"
@@ -427,16 +426,7 @@ func counter(path, key string) int64 {
 	if err != nil {
 		return 0
 	}
-	for line := range bytes.Lines(data) {
-		if f := bytes.Fields(line); len(f) == 2 && string(f[0]) == key {
-			n, err := strconv.ParseInt(string(f[1]), 10, 64)
-			if err != nil {
-				return 0
-			}
-			return n
-		}
-	}
-	return 0
+	return field(data, key+" ")
 }
 
 // remove deletes the cgroup. It retries, because the kernel takes a moment to detach processes that were
