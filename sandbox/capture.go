@@ -62,8 +62,8 @@ func (c *Capture) Write(p []byte) (int, error) {
 }
 
 // Drain reads a pipe until its end. After the pipe's deadline, it reads the bytes that are still in it.
-// Beyond 64 times the capture's limit it stops, and reports that the run must be ended.
-func (c *Capture) Drain(pipe *os.File) (over bool) {
+// Beyond 64 times the capture's limit it stops and calls end with [OutputLimit].
+func (c *Capture) Drain(pipe *os.File, end func(Outcome)) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := pipe.Read(buf)
@@ -73,10 +73,11 @@ func (c *Capture) Drain(pipe *os.File) (over bool) {
 		_, _ = c.Write(buf[:max(n, 0)])
 		// The product could overflow.
 		if (c.total-1)/outputFactor >= c.limit {
-			return true
+			end(OutputLimit)
+			return
 		}
 		if err != nil {
-			return false
+			return
 		}
 	}
 }

@@ -84,7 +84,9 @@ func TestDrainIsBounded(t *testing.T) {
 		}
 		w.Close()
 		c := NewCapture(tt.limit, nil)
-		if over := c.Drain(r); over != tt.over || c.total != int64(tt.size) {
+		over := false
+		c.Drain(r, func(o Outcome) { over = o == OutputLimit })
+		if over != tt.over || c.total != int64(tt.size) {
 			t.Errorf("Drain of %d bytes with a limit of %d = %t after %d", tt.size, tt.limit, over, c.total)
 		}
 		r.Close()

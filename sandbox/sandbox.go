@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,6 +55,20 @@ func Enforced(r Runner, l Limits) Limits {
 		return says.Enforced(l)
 	}
 	return l
+}
+
+// Watch ends a run from outside. It calls end with [Canceled] when ctx ends or with [TimedOut] after timeout,
+// whichever is first, and returns. Once done is closed, it returns without a call.
+func Watch(ctx context.Context, timeout time.Duration, done <-chan struct{}, end func(Outcome)) {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		end(Canceled)
+	case <-timer.C:
+		end(TimedOut)
+	}
 }
 
 // Cmd is a command to be run. The caller keeps ownership of Tree, Cache.Dir, Workspace.Dir and the
@@ -212,6 +227,27 @@ type Workspace struct {
 	ReadOnly []string
 }
 
+// ProxyAddr is the address of the proxy in a sandbox with a network; it is the only way out. Commands find it
+// by environment variables, which the caller sets.
+const ProxyAddr = "127.0.0.1:3128"
+
+// Network is the network access of a command. The zero value means none. A backend must refuse any other
+// value with *[UnavailableError] if it cannot prevent further access.
+type Network struct {
+	// Proxy serves the command's connections to [ProxyAddr]. Nil means no network.
+	Proxy NetworkProxy
+}
+
+// Off reports whether the command has no network.
+func (n Network) Off() bool { return n.Proxy == nil }
+
+// NetworkProxy decides about each connection and makes it.
+type NetworkProxy interface {
+	// Serve accepts connections until ctx ends. When it returns, it has closed l and every connection that it
+	// accepted or made, and all its goroutines have ended.
+	Serve(ctx context.Context, l net.Listener)
+}
+
 // Limits bound one run. A field that is zero or negative means the value in [DefaultLimits].
 type Limits struct {
 	Timeout time.Duration // wall clock
@@ -249,25 +285,16 @@ func (l Limits) Lower(m Limits) Limits {
 // CPU, which is then 2 s more than Timeout.
 func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits()
-	l.Timeout = positive(l.Timeout, d.Timeout)
-	l.CPU = positive(l.CPU, l.Timeout+cpuGrace)
-	l.Memory = positive(l.Memory, d.Memory)
-	l.PIDs = positive(l.PIDs, d.PIDs)
-	l.Files = positive(l.Files, d.Files)
-	l.File = positive(l.File, d.File)
-	l.Scratch = positive(l.Scratch, d.Scratch)
-	l.Inodes = positive(l.Inodes, d.Inodes)
-	l.Output = positive(l.Output, d.Output)
+	l.Timeout = cmp.Or(max(l.Timeout, 0), d.Timeout)
+	l.CPU = cmp.Or(max(l.CPU, 0), l.Timeout+cpuGrace)
+	l.Memory = cmp.Or(max(l.Memory, 0), d.Memory)
+	l.PIDs = cmp.Or(max(l.PIDs, 0), d.PIDs)
+	l.Files = cmp.Or(max(l.Files, 0), d.Files)
+	l.File = cmp.Or(max(l.File, 0), d.File)
+	l.Scratch = cmp.Or(max(l.Scratch, 0), d.Scratch)
+	l.Inodes = cmp.Or(max(l.Inodes, 0), d.Inodes)
+	l.Output = cmp.Or(max(l.Output, 0), d.Output)
 	return l
-}
-
-type limit interface{ ~int | ~int64 }
-
-func positive[T limit](v, otherwise T) T {
-	if v > 0 {
-		return v
-	}
-	return otherwise
 }
 
 // Outcome is the way a run ended.

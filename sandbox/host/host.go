@@ -207,8 +207,8 @@ func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error
 	pipes.closeTheirs()
 
 	var drains, others sync.WaitGroup
-	drains.Go(func() { e.drain(pipes.stdout, e.stdout) })
-	drains.Go(func() { e.drain(pipes.stderr, e.stderr) })
+	drains.Go(func() { e.stdout.Drain(pipes.stdout, e.end) })
+	drains.Go(func() { e.stderr.Drain(pipes.stderr, e.end) })
 	if pipes.stdin != nil {
 		others.Go(func() { feed(pipes.stdin, e.cmd.Stdin) })
 	}
@@ -263,12 +263,6 @@ func (e *execution) result(state *os.ProcessState) *sandbox.Result {
 		result.ExitCode = state.ExitCode()
 	}
 	return result
-}
-
-func (e *execution) drain(f *os.File, into *sandbox.Capture) {
-	if into.Drain(f) {
-		e.end(sandbox.OutputLimit)
-	}
 }
 
 // feed writes a command's input.

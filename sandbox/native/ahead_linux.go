@@ -75,25 +75,42 @@ var starterThread = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// take registers a run, until ended is called. If may is set, it returns the waiting helper, unless that is
-// out of date.
-func (r *Runner) take(may bool) *spare {
-	a := &r.ahead
+// take registers a run, until ended is called. If may is set, the run gets the waiting helper, unless that is
+// out of date. Under a root server the run also gets a user, until release is called.
+func (l *launch) take(may bool) (release func(), err error) {
+	r, a := l.runner, &l.runner.ahead
 	a.mu.Lock()
 	a.running++
-	s := a.spare
-	if s == nil || !may {
-		a.mu.Unlock()
-		return nil
+	var s *spare
+	if may {
+		s, a.spare = a.spare, nil
 	}
-	a.spare = nil
 	a.mu.Unlock()
-	s.expiry.Stop()
-	if view, err := hostView(); err != nil || view != s.host || s.stale() {
+
+	if s != nil {
+		s.expiry.Stop()
+		view, err := hostView()
+		if err == nil && view == s.host && !s.stale() {
+			l.spare = s
+			if l.root {
+				l.uid, l.gid = s.uid, s.uid
+			}
+			return s.release, nil
+		}
 		s.drop()
-		return nil
 	}
-	return s
+
+	if !l.root {
+		return func() {}, nil
+	}
+	l.uid, release, err = r.opts.UIDs.Lease()
+	if err != nil && r.opts.Ahead {
+		// A waiting helper has one of the users.
+		r.clear(false)
+		l.uid, release, err = r.opts.UIDs.Lease()
+	}
+	l.gid = l.uid
+	return release, err
 }
 
 // ended ends the registration of a run. If a waiting helper could have served it, the next one is started
@@ -115,6 +132,10 @@ func (r *Runner) ended(l *launch) {
 
 // provide starts a helper unless one is waiting or a run is in progress, which needs the processors.
 func (r *Runner) provide(files owner) {
+	// With other Builders, nothing can be built before the command is known.
+	if r.builder != nil && (os.Geteuid() != 0 || !r.builder.Enters()) {
+		return
+	}
 	a := &r.ahead
 	a.mu.Lock()
 	needed := a.spare == nil && a.running == 0 && !a.closed
@@ -152,14 +173,9 @@ func (r *Runner) keep(s *spare) {
 // Prepare starts a helper for the first run, if [Options.Ahead] is set and none is waiting. It does nothing
 // while there are runs, and ignores errors.
 func (r *Runner) Prepare() {
-	if r.opts.Ahead && r.preparable() {
+	if r.opts.Ahead {
 		onStarter(func() { r.provide(owner{}) })
 	}
-}
-
-// preparable reports whether a part of the sandbox can be built before the command is known.
-func (r *Runner) preparable() bool {
-	return r.builder == nil || os.Geteuid() == 0 && r.builder.Enters()
 }
 
 // Close ends the waiting helper and prevents the start of others. Runs still work.
@@ -185,25 +201,18 @@ func (r *Runner) clear(closed bool) {
 	})
 }
 
-// lease leases a user for a run. If none is free, it ends the waiting helper and tries again.
-func (r *Runner) lease() (uid int, release func(), err error) {
-	uid, release, err = r.opts.UIDs.Lease()
-	if err != nil && r.opts.Ahead {
-		r.clear(false)
-		uid, release, err = r.opts.UIDs.Lease()
-	}
-	return uid, release, err
-}
-
 // newSpare starts a helper and waits until it is ready.
 func (r *Runner) newSpare(files owner) (_ *spare, err error) {
-	// The command may have input, or none.
-	l := &launch{runner: r, cmd: &sandbox.Cmd{Stdin: []byte{}}, root: os.Geteuid() == 0, ahead: true}
 	s := &spare{release: func() {}, child: &child{}}
+	l := &launch{
+		// The command may have input, or none.
+		runner: r, cmd: &sandbox.Cmd{Stdin: []byte{}}, ahead: true,
+		root: os.Geteuid() == 0, uid: os.Geteuid(), gid: os.Getegid(),
+		files: make([]*os.File, pidone.FirstFD), child: s.child,
+	}
 	defer func() {
 		closeAll(l.opened)
 		if err != nil {
-			closeAll(l.ours)
 			s.drop()
 		}
 	}()
@@ -223,7 +232,6 @@ func (r *Runner) newSpare(files owner) (_ *spare, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l.files, l.ours = make([]*os.File, pidone.FirstFD), make([]*os.File, 4)
 	if err := l.streams(); err != nil {
 		return nil, err
 	}
@@ -254,8 +262,6 @@ func (r *Runner) newSpare(files owner) (_ *spare, err error) {
 	// The socket must end with the helper.
 	closeAll(l.opened)
 	l.opened = nil
-	s.child.stdin, s.child.stdout, s.child.stderr, s.child.control = l.ours[0], l.ours[1], l.ours[2],
-		l.ours[3]
 	born, err := s.child.born(len(births))
 	s.child.proc = born[0]
 	if born[1] != nil {
@@ -348,8 +354,7 @@ func (s *spare) closeFiles() { closeAll([]*os.File{s.spec, s.owners, s.mounts}) 
 
 // fits reports whether a waiting helper can run the command. The command's mounts are known by then.
 func (l *launch) fits() bool {
-	native := l.runner.builder == nil
-	if !l.runner.preparable() || len(l.files)-pidone.FirstFD > pidone.MaxSent {
+	if len(l.files)-pidone.FirstFD > pidone.MaxSent {
 		return false
 	}
 	if l.root && l.cmd.Workspace.Mode != "" && l.cmd.Workspace.Mode != sandbox.WorkspaceNone &&
@@ -358,29 +363,27 @@ func (l *launch) fits() bool {
 		return false
 	}
 	// The helper's root covers /usr, and a root server's helper must not create overlays.
-	return !native || !slices.ContainsFunc(l.spec.Mounts, func(m pidone.Mount) bool {
+	return l.runner.builder != nil || !slices.ContainsFunc(l.spec.Mounts, func(m pidone.Mount) bool {
 		return m.Kind != pidone.Detached && strings.HasPrefix(m.Path+"/", "/usr/") ||
 			m.Kind == pidone.Lower && l.root
 	})
 }
 
-// adopt turns the waiting helper into this run's and returns it, or returns nil if the run needs its own.
-func (l *launch) adopt() *child {
+// adopt turns the waiting helper into this run's. It reports false if the run needs its own.
+func (l *launch) adopt(spec []byte) bool {
 	s := l.spare
-	if s == nil {
-		return nil
-	}
 	l.spare = nil
-	if !l.fits() || s.instruct(l.encodeSpec(), l.files[pidone.FirstFD:]) != nil {
+	if !l.fits() || s.instruct(spec, l.files[pidone.FirstFD:]) != nil {
 		s.end()
-		return nil
+		return false
 	}
 	s.closeFiles()
 	if l.cmd.Stdin == nil {
 		_ = s.child.stdin.Close()
 		s.child.stdin = nil
 	}
-	return s.child
+	l.child = s.child
+	return true
 }
 
 // instruct sends the helper its Spec and the descriptors that the Spec names.

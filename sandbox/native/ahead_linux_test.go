@@ -381,7 +381,7 @@ func TestAheadFails(t *testing.T) {
 		r.ahead.mu.Unlock()
 		r.clear(false) // nor does one that was being started keep the user
 		prepare(t, r, sandbox.Workspace{})
-		if res, err := r.try(t.Context(), cmd, func() error { return nil }, false); err != nil || string(res.Stdout.Head) != "ran\n" {
+		if res, err := r.run(t.Context(), cmd, func() error { return nil }, false); err != nil || string(res.Stdout.Head) != "ran\n" {
 			t.Fatalf("Run = %+v, %v", res, err)
 		}
 	}
@@ -390,6 +390,33 @@ func TestAheadFails(t *testing.T) {
 // The control group of a run is made while its helper works. If it cannot be made nothing runs, and nothing is left.
 func TestAheadWithoutGroup(t *testing.T) {
 	r, cmd := aheadBench(t)
+	r.base()
+	r.host.base = cgroupBase{memory: MemoryCgroup1, mem: filepath.Join(t.TempDir(), "gone")}
+	Hold(r)
+	prepare(t, r, sandbox.Workspace{})
+	res, err := r.Run(t.Context(), cmd)
+	unusable, ok := errors.AsType[*sandbox.UnavailableError](err)
+	if !ok || unusable.Reason != "no control group could be made" {
+		t.Errorf("Run = %+v, %v", res, err)
+	}
+	if left := children(); len(left) != 0 {
+		t.Errorf("processes %q are left", left)
+	}
+}
+
+// entering is a Builder whose program enters a helper's namespaces, and is never started here.
+type entering struct{}
+
+func (entering) Check(*sandbox.Cmd) error      { return nil }
+func (entering) Setting() pidone.Setting       { return pidone.Built }
+func (entering) Enters() bool                  { return true }
+func (entering) Build(*Plan) (*Command, error) { return nil, errors.New("not built") }
+
+// The process that waits for a Builder's program ends too if the control group cannot be made, which comes first then.
+func TestAheadForBuilderWithoutGroup(t *testing.T) {
+	sandboxtest.Need(t, "root")
+	r, cmd := aheadBench(t)
+	r.builder = entering{}
 	r.base()
 	r.host.base = cgroupBase{memory: MemoryCgroup1, mem: filepath.Join(t.TempDir(), "gone")}
 	Hold(r)

@@ -69,15 +69,11 @@ func (p *Plan) Pass(f *os.File) int {
 
 // PassText passes a file with the given text to the started program, positioned at its beginning.
 func (p *Plan) PassText(name, text string) (int, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	f, err := memoryFile(name, []byte(text))
 	if err != nil {
 		return 0, err
 	}
-	f := os.NewFile(uintptr(fd), name)
 	n := p.Pass(f)
-	if _, err := f.WriteString(text); err != nil {
-		return 0, err
-	}
 	_, err = f.Seek(0, 0)
 	return n, err
 }
@@ -136,82 +132,6 @@ var static = sync.OnceValue(func() bool {
 	return !slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 })
 
-// A process is identified by a descriptor, because its process ID may be reused.
-type process struct {
-	pid int
-	fd  *os.File
-}
-
-func (p *process) kill() { _ = unix.PidfdSendSignal(int(p.fd.Fd()), unix.SIGKILL, nil, 0) }
-
-// wait returns once the process has ended, and with it its namespace or guest, where it is the first process.
-func (p *process) wait() {
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd.Fd()), Events: unix.POLLIN}}, -1)
-		if err != unix.EINTR || n > 0 {
-			return
-		}
-	}
-}
-
-// arrived stores the process that sent a helper's ready message. The kernel adds the process ID in this
-// process's namespace to the message.
-func (e *execution) arrived(oob []byte) {
-	defer e.once.Do(func() { close(e.ready) })
-	if e.runner.builder == nil || e.inside.Load() != nil {
-		return
-	}
-	controls, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return
-	}
-	for i := range controls {
-		cred, err := unix.ParseUnixCredentials(&controls[i])
-		if err != nil || cred.Pid <= 0 {
-			continue
-		}
-		fd, err := unix.PidfdOpen(int(cred.Pid), 0)
-		if err != nil {
-			continue
-		}
-		e.inside.Store(&process{pid: int(cred.Pid), fd: os.NewFile(uintptr(fd), "process")})
-	}
-	// If the run was ended before this process was known, the process is still running.
-	if e.cause.Load() != nil {
-		if p := e.inside.Load(); p != nil {
-			p.kill()
-		}
-	}
-}
-
-// first returns the ancestor of all other processes in the sandbox, or 0 if it is not known yet.
-func (e *execution) first() int {
-	if e.runner.builder == nil {
-		return e.child.proc.Pid
-	}
-	if p := e.inside.Load(); p != nil {
-		return p.pid
-	}
-	return 0
-}
-
-// members waits until the sandbox is complete and returns the processes that must be in its control group:
-// the first and, for a guest, all that its kernel has started by then.
-func (e *execution) members() ([]int, error) {
-	if e.runner.builder != nil {
-		<-e.ready
-	}
-	pid := e.first()
-	if pid == 0 {
-		return nil, unix.ESRCH
-	}
-	if e.spec.Setting != pidone.Guest {
-		return []int{pid}, nil
-	}
-	e.guest.Store(newGuest(pid))
-	return append([]int{pid}, descendants(pid)...), nil
-}
-
 // Identity is the host user of the program of [Plan.Enter].
 type Identity int
 
@@ -227,10 +147,9 @@ const (
 func (l *launch) entryAttributes(as Identity) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if as == Mapped || !l.root {
-		uid, gid := l.ids()
 		attr.Cloneflags |= unix.CLONE_NEWUSER
-		attr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
-		attr.GidMappings = []syscall.SysProcIDMap{{HostID: gid, Size: 1}}
+		attr.UidMappings = []syscall.SysProcIDMap{{HostID: l.uid, Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{HostID: l.gid, Size: 1}}
 		// Without privileges, the kernel accepts a map of groups only if setgroups is denied, see
 		// user_namespaces(7).
 		attr.GidMappingsEnableSetgroups = l.root

@@ -1,7 +1,6 @@
 package native
 
 import (
-	"bytes"
 	"crypto/rand"
 	"errors"
 	"os"
@@ -51,9 +50,8 @@ func (r *Runner) Memory() Memory { return r.base().memory }
 // Processes returns how limits on processes are enforced on this host: as for memory, or, if the pids
 // controller is missing, [MemorySampled], which then means a resource limit of the user. The first call
 // searches for cgroups.
-func (r *Runner) Processes() Memory { return r.base().processes() }
-
-func (b cgroupBase) processes() Memory {
+func (r *Runner) Processes() Memory {
+	b := r.base()
 	if b.memory == MemoryCgroup1 && b.pids == "" {
 		return MemorySampled
 	}
@@ -224,13 +222,13 @@ func orphaned(name, space string) bool {
 }
 
 // pidSpace returns the identity of this process's PID namespace, or "" if the kernel does not show it.
-func pidSpace() string {
+var pidSpace = sync.OnceValue(func() string {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/pid", &st); err != nil {
 		return ""
 	}
 	return strconv.FormatUint(st.Ino, 36)
-}
+})
 
 // ownCgroups maps each v1 controller, and "" for v2, to the directory of this process's cgroup.
 func ownCgroups() map[string]string {
@@ -324,7 +322,7 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 	}()
 	name := groupPrefix + pidSpace() + "-" + strconv.Itoa(os.Getpid()) + "-" + rand.Text()
 	room := ownTasks
-	if g.hasDoors() {
+	if b.memory == MemoryCgroup1 {
 		room = aloneTasks
 	}
 	mem, pids := strconv.FormatInt(l.Memory, 10), strconv.Itoa(l.PIDs+room)
@@ -397,24 +395,6 @@ func (g *cgroup) add(pid int) error {
 	return nil
 }
 
-// hasDoors reports whether a thread can enter the cgroup by itself. If another process is moved, the kernel
-// first waits until no processor can be starting a process, which takes longer than the rest of a run.
-func (g *cgroup) hasDoors() bool { return g.memory == MemoryCgroup1 }
-
-// doors returns the files by which a thread enters the cgroup. The caller must close them, even after an
-// error.
-func (g *cgroup) doors() ([]*os.File, error) {
-	var doors []*os.File
-	for _, d := range g.dirs {
-		f, err := os.OpenFile(filepath.Join(d, "tasks"), os.O_WRONLY, 0)
-		if err != nil {
-			return doors, err
-		}
-		doors = append(doors, f)
-	}
-	return doors, nil
-}
-
 // killed reports whether the kernel killed a process because memory was exhausted.
 func (g *cgroup) killed() bool {
 	if g.memory == MemoryCgroup2 {
@@ -446,16 +426,7 @@ func counter(path, key string) int64 {
 	if err != nil {
 		return 0
 	}
-	for line := range bytes.Lines(data) {
-		if f := bytes.Fields(line); len(f) == 2 && string(f[0]) == key {
-			n, err := strconv.ParseInt(string(f[1]), 10, 64)
-			if err != nil {
-				return 0
-			}
-			return n
-		}
-	}
-	return 0
+	return field(data, key+" ")
 }
 
 // remove deletes the cgroup. It retries, because the kernel takes a moment to detach processes that were

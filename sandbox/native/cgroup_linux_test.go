@@ -66,7 +66,9 @@ func TestProcessesWithoutController(t *testing.T) {
 		{cgroupBase{memory: MemoryCgroup1, mem: "/m"}, MemorySampled},
 		{cgroupBase{memory: MemorySampled}, MemorySampled},
 	} {
-		if got := tt.base.processes(); got != tt.want {
+		r := New(nil)
+		r.host.once.Do(func() { r.host.base = tt.base })
+		if got := r.Processes(); got != tt.want {
 			t.Errorf("processes of %+v = %q, want %q", tt.base, got, tt.want)
 		}
 	}

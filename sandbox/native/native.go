@@ -188,7 +188,10 @@ func (r *Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, er
 func (r *Runner) RunAfter(
 	ctx context.Context, cmd *sandbox.Cmd, begin func() error,
 ) (*sandbox.Result, error) {
-	res, err := r.run(ctx, cmd, begin)
+	res, err := r.run(ctx, cmd, begin, true)
+	if err == errLost {
+		res, err = r.run(ctx, cmd, begin, false)
+	}
 	if u, ok := errors.AsType[*sandbox.UnavailableError](err); ok {
 		u.Backend = r.name
 	}
@@ -197,6 +200,10 @@ func (r *Runner) RunAfter(
 	}
 	return res, err
 }
+
+// errLost means that the helper that waited for the run died before the sandbox was complete, so nothing of
+// the command can have run.
+var errLost = errors.New("the helper that was started ahead is gone")
 
 // MaybeHelper turns the process into the first process of a sandbox if it was started as one, and then never
 // returns. Otherwise it does nothing. It must be the first statement of main, and of TestMain in every

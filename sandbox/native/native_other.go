@@ -31,7 +31,7 @@ func (r *Runner) Memory() Memory { return "" }
 // Processes returns "": no command runs on this system.
 func (r *Runner) Processes() Memory { return "" }
 
-func (r *Runner) run(context.Context, *sandbox.Cmd, func() error) (*sandbox.Result, error) {
+func (r *Runner) run(context.Context, *sandbox.Cmd, func() error, bool) (*sandbox.Result, error) {
 	return nil, unavailable("this system is not Linux",
 		"run the server on Linux, or in a Linux virtual machine", nil)
 }

@@ -2,8 +2,11 @@ package native
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,7 +17,6 @@ import (
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
-	"github.com/skillsd/skillsd/sandbox/staged"
 )
 
 const (
@@ -32,7 +34,6 @@ const (
 type execution struct {
 	launch
 	begin   func() error // called before the command starts
-	child   *child
 	began   time.Time
 	held    time.Duration // duration of begin
 	refusal error         // error of begin
@@ -40,7 +41,7 @@ type execution struct {
 	stdout  *sandbox.Capture
 	stderr  *sandbox.Capture
 	report  report
-	egress  *egress
+	proxy   sync.WaitGroup // the proxy of the run's network, if any
 
 	// Set for a sandbox built by a Builder.
 	inside atomic.Pointer[process] // process 1 in the sandbox
@@ -53,30 +54,21 @@ type execution struct {
 	done    chan struct{}                   // closed when no process of the run is left
 }
 
-// run runs a command in a sandbox of its own. If a waiting helper is lost, it tries again without one.
+// run runs a command in a sandbox of its own. If ahead is set, that may be in the waiting helper.
+//
+// Errors: see [Runner.Run]; errLost.
 func (r *Runner) run(
-	ctx context.Context, cmd *sandbox.Cmd, begin func() error,
-) (*sandbox.Result, error) {
-	res, err := r.try(ctx, cmd, begin, true)
-	if err == errLost {
-		return r.try(ctx, cmd, begin, false)
-	}
-	return res, err
-}
-
-// errLost means that the run's waiting helper died before the sandbox was complete, so nothing of the command
-// can have run.
-var errLost = errors.New("the helper that was started ahead is gone")
-
-func (r *Runner) try(
 	ctx context.Context, cmd *sandbox.Cmd, begin func() error, ahead bool,
 ) (res *sandbox.Result, err error) {
 	e := &execution{
-		launch: launch{runner: r, cmd: cmd, limits: cmd.Limits.WithDefaults(), root: os.Geteuid() == 0},
-		begin:  begin,
-		began:  time.Now(),
-		ready:  make(chan struct{}),
-		done:   make(chan struct{}),
+		launch: launch{
+			runner: r, cmd: cmd, limits: cmd.Limits.WithDefaults(),
+			root: os.Geteuid() == 0, uid: os.Geteuid(), gid: os.Getegid(),
+		},
+		begin: begin,
+		began: time.Now(),
+		ready: make(chan struct{}),
+		done:  make(chan struct{}),
 	}
 	if ctx.Err() != nil {
 		return &sandbox.Result{Outcome: sandbox.Canceled, Limits: r.Enforced(e.limits)}, nil
@@ -88,20 +80,17 @@ func (r *Runner) try(
 		if err := r.builder.Check(cmd); err != nil {
 			return nil, err
 		}
+		e.spec.Setting = r.builder.Setting()
 	}
-	e.spare = r.take(ahead)
+
+	release, err := e.take(ahead)
 	defer r.ended(&e.launch)
-	if e.root {
-		var release func()
-		if e.spare != nil {
-			e.uid, release = e.spare.uid, e.spare.release
-		} else if e.uid, release, err = r.lease(); err != nil {
-			return nil, err
-		}
-		e.gid = e.uid
-		// This is the last step: by then, no file of the run has this owner.
-		defer release()
+	if err != nil {
+		return nil, err
 	}
+	// This is the last step: by then, no file of the run has the user as its owner.
+	defer release()
+
 	e.stdout = sandbox.NewCapture(e.limits.Output, cmd.Live)
 	e.stderr = sandbox.NewCapture(e.limits.Output, cmd.Live)
 	// A run that leaves anything behind fails, with the first reason.
@@ -112,19 +101,6 @@ func (r *Runner) try(
 	}
 	base := r.base()
 	e.spec.NoAnonFiles = base.memory == MemorySampled
-	defer func() {
-		if e.group != nil {
-			cleanUp("the control group could not be removed", e.group.remove)
-		}
-	}()
-	// The cgroup is created before the helper is started, because concurrently the two would block each other
-	// for longer than it takes. A helper that waited only creates mounts meanwhile, so it does not block.
-	waited := e.spare != nil && r.builder == nil
-	if !waited {
-		if err := e.makeGroup(base); err != nil {
-			return nil, err
-		}
-	}
 	defer func() {
 		if e.spare != nil {
 			e.spare.end()
@@ -137,12 +113,24 @@ func (r *Runner) try(
 		if e.command != nil && e.command.Close != nil {
 			cleanUp("the run's own files could not be removed", e.command.Close)
 		}
+		if e.group != nil {
+			cleanUp("the control group could not be removed", e.group.remove)
+		}
 	}()
+
+	// The cgroup is created before the helper is started, because concurrently the two would block each other
+	// for longer than it takes. A helper that waited only creates mounts meanwhile, so it does not block.
+	waited := e.spare != nil && r.builder == nil
+	if !waited {
+		if err := e.makeGroup(base); err != nil {
+			return nil, err
+		}
+	}
+
 	// The kernel kills the helper when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	e.child, err = e.start()
-	if err != nil {
+	if err := e.start(); err != nil {
 		return nil, err
 	}
 	defer e.child.close()
@@ -153,6 +141,7 @@ func (r *Runner) try(
 			return nil, err
 		}
 	}
+
 	state, err := e.supervise(ctx)
 	if err == nil {
 		res, err = e.result(ctx, state)
@@ -176,7 +165,7 @@ func (e *execution) makeGroup(base cgroupBase) (err error) {
 		return nil
 	}
 	limits := e.limits
-	if b := e.runner.builder; b != nil && b.Setting() == pidone.Guest {
+	if e.spec.Setting == pidone.Guest {
 		// The cgroup includes the threads of the guest's kernel, which must not use up the command's limit.
 		limits.PIDs = max(limits.PIDs, guestTasks)
 	}
@@ -188,28 +177,18 @@ func (e *execution) makeGroup(base cgroupBase) (err error) {
 	return nil
 }
 
-// Enforced returns the limits that the runner enforces, see [sandbox.Enforced]. A sandbox of a [Builder] has
-// file systems of its own, without a limit on files, and a guest's kernel does not limit processes.
-func (r *Runner) Enforced(l sandbox.Limits) sandbox.Limits {
-	if r.builder != nil {
-		l.Inodes = 0
-		if r.builder.Setting() == pidone.Guest {
-			l.PIDs = 0
-		}
-	}
-	return l
-}
-
 // supervise starts the command, reads its output and enforces its limits. It returns once all its processes
 // have ended.
 func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	var readers, watchers sync.WaitGroup
-	e.egress = newEgress(ctx, e.cmd.Network)
-	defer e.egress.wait()
-	readers.Go(func() { e.drain(e.child.stdout, e.stdout) })
-	readers.Go(func() { e.drain(e.child.stderr, e.stderr) })
+	proxyCtx, stopProxy := context.WithCancel(ctx)
+	defer e.proxy.Wait()
+	defer stopProxy()
+	end := func(o sandbox.Outcome) { e.end(o) }
+	readers.Go(func() { e.stdout.Drain(e.child.stdout, end) })
+	readers.Go(func() { e.stderr.Drain(e.child.stderr, end) })
 	readers.Go(func() {
-		e.listen()
+		e.listen(proxyCtx)
 		e.once.Do(func() { close(e.ready) })
 	})
 	if e.child.stdin != nil {
@@ -219,11 +198,12 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 			_ = e.child.stdin.Close()
 		})
 	}
+
 	begun := time.Now()
 	e.refusal = e.begin()
 	e.held = time.Since(begun)
 	// The wait in begin is not part of the run's time, so the time limit is watched only from here on.
-	watchers.Go(func() { sandbox.Watch(ctx, e.limits.Timeout, e.done, func(o sandbox.Outcome) { e.end(o) }) })
+	watchers.Go(func() { sandbox.Watch(ctx, e.limits.Timeout, e.done, end) })
 	watchers.Go(e.meter)
 	goErr := e.refusal
 	if goErr == nil {
@@ -233,6 +213,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	if goErr != nil && !e.end(sandbox.Canceled) {
 		goErr = nil
 	}
+
 	state, err := e.child.proc.Wait()
 	if p := e.inside.Load(); p != nil {
 		// The program that built the sandbox may end before the processes in it.
@@ -240,7 +221,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 		p.wait()
 	}
 	close(e.done)
-	e.egress.cancel()
+	stopProxy()
 	watchers.Wait()
 	// No writer is left, so all remaining output has been written.
 	deadline := time.Now().Add(drainFor)
@@ -251,6 +232,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 		_ = e.child.stdin.SetDeadline(time.Now())
 	}
 	readers.Wait()
+
 	switch {
 	case err != nil:
 		return nil, unavailable("waiting for the helper failed", "", err)
@@ -264,26 +246,36 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	return nil, unavailable("limits could not be applied", cgroupRemedy, goErr)
 }
 
-func (e *execution) drain(f *os.File, into *sandbox.Capture) {
-	if into.Drain(f) {
-		e.end(sandbox.OutputLimit)
-	}
-}
-
-// letGo applies the limits and lets the helper start the command.
+// letGo waits until the sandbox is complete, applies the limits and lets the helper start the command.
 func (e *execution) letGo() error {
-	pids, err := e.members()
-	if err != nil {
-		return err
+	if e.runner.builder != nil {
+		<-e.ready
 	}
+	first := e.first()
+	if first == 0 {
+		return unix.ESRCH
+	}
+	// The limits apply to the first process and, for a guest, to all that its kernel has started by then.
+	pids := []int{first}
+	if e.spec.Setting == pidone.Guest {
+		e.guest.Store(newGuest(first))
+		pids = append(pids, descendants(first)...)
+	}
+
+	// A control group of version 1 has doors: files by which a thread enters it by itself. If another process
+	// is moved, the kernel first waits until no processor can be starting a process, which takes longer than
+	// the rest of a run.
 	var doors []*os.File
+	defer func() { closeAll(doors) }()
 	switch {
 	case e.group == nil:
-	case e.group.hasDoors() && e.spec.Setting != pidone.Guest:
-		doors, err = e.group.doors()
-		defer closeAll(doors)
-		if err != nil {
-			return err
+	case e.group.memory == MemoryCgroup1 && e.spec.Setting != pidone.Guest:
+		for _, dir := range e.group.dirs {
+			f, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			doors = append(doors, f)
 		}
 	default:
 		for i, pid := range pids {
@@ -294,6 +286,17 @@ func (e *execution) letGo() error {
 		}
 	}
 	return e.child.send(pidone.MsgGo, doors)
+}
+
+// first returns the ancestor of all other processes in the sandbox, or 0 if it is not known yet.
+func (e *execution) first() int {
+	if e.runner.builder == nil {
+		return e.child.proc.Pid
+	}
+	if p := e.inside.Load(); p != nil {
+		return p.pid
+	}
+	return 0
 }
 
 // end ends the run and reports whether cause is the recorded reason, which is the first one.
@@ -310,67 +313,168 @@ func (e *execution) end(cause sandbox.Outcome) bool {
 	return first
 }
 
-// result returns the result of the run after all its processes have ended.
-func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbox.Result, error) {
-	res := &sandbox.Result{Limits: e.runner.Enforced(e.limits)}
-	cause := e.cause.Load()
-	switch {
-	case e.report.cwd != "":
-		return nil, e.cwdError()
-	case e.report.step != "":
-		return nil, e.setupError()
-	case cause != nil:
-		// The server ended the run, whatever the command did after that.
-		res.Outcome = *cause
-	case e.group != nil && e.group.killed():
-		res.Outcome = sandbox.MemoryLimit
-	case e.report.status != nil:
-		e.ended(res, *e.report.status)
-	case e.report.began:
-		// The first process was killed from outside, and with it all others.
-		res.Outcome, res.ExitCode = sandbox.Signaled, 128+int(unix.SIGKILL)
-		res.Signal = unix.SignalName(unix.SIGKILL)
-	default:
-		return nil, e.neverBegan(state)
-	}
-	res.Stdout, res.Stderr = e.stdout.Stream(), e.stderr.Stream()
-	switch {
-	case e.spec.Setting == pidone.Guest:
-		unpack(e.report.out, res)
-	case len(e.report.files) > 0:
-		collect(e.report.files[0], res)
-	}
-	upper, trusted := e.upper, e.upper != nil
-	if upper == nil && len(e.report.files) > 1 {
-		// The helper created the overlay, in a user namespace.
-		upper = e.report.files[1]
-	}
-	if upper != nil && e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
-		fileUID, fileGID := FileOwner(e.cmd.Workspace)
-		layer := &staged.Layer{
-			Upper: upper, Trusted: trusted, UID: e.uid, GID: e.gid, FileUID: fileUID, FileGID: fileGID,
-			Began: e.began, Workspace: e.cmd.Workspace, Outcome: res.Outcome,
-			MaxBytes: e.limits.Scratch, Timeout: max(e.limits.Timeout, leastApply),
-		}
-		res.Writes = staged.Apply(ctx, layer)
-		res.Kept = layer.Kept
-	}
-	return res, nil
+// maxMessage is the maximum size of a message from a helper; maxOut limits the total size of all files of a
+// guest.
+const (
+	maxMessage = 64 << 10
+	maxOut     = maxOutBytes + 1<<20
+)
+
+// A report collects the helper's messages.
+type report struct {
+	files  []*os.File // /out, then the upper layer if the helper made the overlay
+	status *syscall.WaitStatus
+	cpu    time.Duration // processor time of the command and the processes it waited for
+	cwd    string        // why the working directory was refused, or empty
+	step   string        // the step that failed, or empty
+	errno  syscall.Errno
+	began  bool   // the sandbox was complete, and the command may have started
+	out    []byte // files of a guest
 }
 
-// ended sets the outcome of a command that ended by itself.
-func (e *execution) ended(res *sandbox.Result, ws syscall.WaitStatus) {
-	res.Outcome, res.ExitCode = sandbox.Exited, ws.ExitStatus()
-	if ws.Signaled() {
-		res.Outcome, res.ExitCode = sandbox.Signaled, 128+int(ws.Signal())
-		res.Signal = unix.SignalName(ws.Signal())
+// listen reads the helper's messages until its end of the socket is closed. A proxy that it starts ends with
+// proxyCtx.
+func (e *execution) listen(proxyCtx context.Context) {
+	conn, err := e.child.control.SyscallConn()
+	if err != nil {
+		return
 	}
-	// Any process can send that signal, so the time is checked. The kernel measures it in coarse ticks.
-	if res.Signal == "SIGXCPU" && e.report.cpu >= e.limits.CPU/2 {
-		res.Outcome, res.Signal = sandbox.TimedOut, ""
+	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4)+unix.CmsgSpace(unix.SizeofUcred))
+	for {
+		var n, oobn int
+		var rerr error
+		receive := func(fd uintptr) bool {
+			// If the helper ended without reading its messages, this error precedes the helper's last
+			// messages.
+			for rerr = unix.ECONNRESET; rerr == unix.ECONNRESET; {
+				n, oobn, _, _, rerr = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
+			}
+			return rerr != unix.EAGAIN && rerr != unix.EINTR
+		}
+		err := conn.Read(receive)
+		// Messages that were sent earlier are still in the queue.
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = conn.Control(func(fd uintptr) {
+				for !receive(fd) && rerr == unix.EINTR {
+				}
+			})
+		}
+		if err != nil || rerr != nil || n <= 0 {
+			return
+		}
+		e.report.take(buf[:n], oob[:oobn])
+		if buf[0] == pidone.MsgFiles {
+			if e.cmd.Network.Proxy != nil {
+				e.serveProxy(proxyCtx)
+			}
+			if e.runner.builder != nil {
+				e.arrived(oob[:oobn])
+			}
+		}
 	}
-	// If a process was refused but the command succeeded, the run keeps its own outcome.
-	if ws != 0 && (e.crowded.Load() || e.group != nil && e.group.refused()) {
-		res.Outcome = sandbox.PIDsLimit
+}
+
+// take stores one message and its descriptors.
+func (r *report) take(msg, oob []byte) {
+	body := msg[1:]
+	switch msg[0] {
+	case pidone.MsgFiles:
+		r.began = true
+		controls, err := unix.ParseSocketControlMessage(oob)
+		if err != nil {
+			return
+		}
+		for i := range controls {
+			fds, err := unix.ParseUnixRights(&controls[i])
+			if err != nil {
+				continue
+			}
+			for _, fd := range fds {
+				r.files = append(r.files, os.NewFile(uintptr(fd), "dir"))
+			}
+		}
+	case pidone.MsgOut:
+		// The guest is untrusted and may send more than its helper would.
+		r.out = append(r.out, body[:min(len(body), maxOut-len(r.out))]...)
+	case pidone.MsgCwd:
+		r.cwd = string(body)
+	case pidone.MsgError:
+		if len(body) >= 4 {
+			r.errno, r.step = syscall.Errno(binary.LittleEndian.Uint32(body)), string(body[4:])
+		}
+	case pidone.MsgExit:
+		if len(body) == 8 {
+			ws := syscall.WaitStatus(binary.LittleEndian.Uint32(body))
+			r.status = &ws
+			r.cpu = time.Duration(binary.LittleEndian.Uint32(body[4:])) * time.Millisecond
+		}
+	}
+}
+
+// serveProxy starts the proxy on the socket that the helper sent after its directories, and removes it from
+// the report's files. The command starts only after the helper listens, and its connections wait in the
+// socket's queue until the proxy accepts them.
+func (e *execution) serveProxy(ctx context.Context) {
+	left := len(e.report.files) - 1
+	if left < 0 {
+		return
+	}
+	last := e.report.files[left]
+	e.report.files = e.report.files[:left]
+	// FileListener duplicates the descriptor.
+	l, err := net.FileListener(last)
+	_ = last.Close()
+	if err != nil {
+		// Connections to the proxy are not answered, and end with the run.
+		return
+	}
+	e.proxy.Go(func() { e.cmd.Network.Proxy.Serve(ctx, l) })
+}
+
+// A process is identified by a descriptor, because its process ID may be reused.
+type process struct {
+	pid int
+	fd  *os.File
+}
+
+func (p *process) kill() { _ = unix.PidfdSendSignal(int(p.fd.Fd()), unix.SIGKILL, nil, 0) }
+
+// wait returns once the process has ended, and with it its namespace or guest, where it is the first process.
+func (p *process) wait() {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd.Fd()), Events: unix.POLLIN}}, -1)
+		if err != unix.EINTR || n > 0 {
+			return
+		}
+	}
+}
+
+// arrived stores the process that sent the first message of a helper in a Builder's sandbox. The kernel adds
+// the process ID in this process's namespace to the message.
+func (e *execution) arrived(oob []byte) {
+	defer e.once.Do(func() { close(e.ready) })
+	if e.inside.Load() != nil {
+		return
+	}
+	controls, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return
+	}
+	for i := range controls {
+		cred, err := unix.ParseUnixCredentials(&controls[i])
+		if err != nil || cred.Pid <= 0 {
+			continue
+		}
+		fd, err := unix.PidfdOpen(int(cred.Pid), 0)
+		if err != nil {
+			continue
+		}
+		e.inside.Store(&process{pid: int(cred.Pid), fd: os.NewFile(uintptr(fd), "process")})
+	}
+	// If the run was ended before this process was known, the process is still running.
+	if e.cause.Load() != nil {
+		if p := e.inside.Load(); p != nil {
+			p.kill()
+		}
 	}
 }

@@ -29,19 +29,14 @@ var findDefault = sync.OnceValue(func() UIDs {
 	return defaults[0]
 })
 
-func (u UIDs) orDefault() UIDs {
-	if u == (UIDs{}) {
-		return DefaultUIDs()
-	}
-	return u
-}
-
 // Check returns an error if the range includes a user or group that is in use.
 //
 // Errors: an account or group in this machine's files has a number in the range, or may use one in user
 // namespaces; one of the files cannot be read.
 func (u UIDs) Check() error {
-	u = u.orDefault()
+	if u == (UIDs{}) {
+		u = DefaultUIDs()
+	}
 	// In passwd and group, the number follows the name and the password; in subuid and subgid, the first
 	// number and the count follow the name.
 	for _, file := range []struct {
@@ -134,7 +129,9 @@ var leases = struct {
 //
 // Errors: every user in the range is in use.
 func (u UIDs) Lease() (uid int, release func(), err error) {
-	u = u.orDefault()
+	if u == (UIDs{}) {
+		u = DefaultUIDs()
+	}
 	leases.Lock()
 	defer leases.Unlock()
 	size := uint64(u.Last) - uint64(u.First) + 1

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,36 +16,58 @@ import (
 // maxPause limits the time between two measurements.
 const maxPause = 500 * time.Millisecond
 
+// meter measures until the run ends. Measuring takes longer the more processes there are, so it is limited to
+// half of a processor, and nothing else waits for it.
+func (e *execution) meter() {
+	wait := time.NewTimer(sampleEvery)
+	defer wait.Stop()
+	for {
+		select {
+		case <-e.done:
+			return
+		case <-wait.C:
+			begin := time.Now()
+			e.measure()
+			wait.Reset(max(sampleEvery, min(time.Since(begin), maxPause)))
+		}
+	}
+}
+
+// measure ends the run if it exceeds its memory limit, and records that it reached its process limit.
+func (e *execution) measure() {
+	first, g := e.first(), e.guest.Load()
+	switch {
+	case e.group != nil && e.group.killed():
+		e.end(sandbox.MemoryLimit)
+	case first == 0:
+	case g != nil:
+		if g.memory() > e.limits.Memory {
+			e.end(sandbox.MemoryLimit)
+		}
+	case e.group != nil && e.group.exceeds(e.limits.Memory, first):
+		e.end(sandbox.MemoryLimit)
+	case e.group != nil:
+		// File locks are the only memory that no cgroup includes.
+		if root, ok := ownRoot(first); ok {
+			if _, counted := locks(root); !counted {
+				e.end(sandbox.MemoryLimit)
+			}
+		}
+	default:
+		u := sample(first, e.limits.Memory, e.mounted(), e.done)
+		if u.memory > e.limits.Memory {
+			e.end(sandbox.MemoryLimit)
+		}
+		if u.tasks >= e.limits.PIDs {
+			e.crowded.Store(true)
+		}
+	}
+}
+
 // A usage is the resource usage of a run's processes at one moment.
 type usage struct {
 	memory int64
 	tasks  int
-}
-
-// Approximate kernel memory, in bytes.
-const (
-	perSocket = 416 << 10 // maximum size of its buffers with the usual settings
-	perInode  = 1 << 10   // a file in memory, besides its content
-	perLock   = 256       // a lock on a range of a file
-)
-
-// fewSockets is how many sockets are not charged: programs with event loops and resolvers have them, and they
-// buffer nothing.
-const fewSockets = 16
-
-// maxLocks is how many locks are counted. For every page of locks that it shows, the kernel walks all locks
-// of the machine, and a legitimate command does not have more.
-const maxLocks = 16 << 10
-
-// unread returns the maximum kernel memory for the sockets in the network namespace of pid. The kernel shows
-// the fill of buffers only for TCP connections, which may grow beyond perSocket if pidone could not bound
-// them.
-func unread(pid int) int64 {
-	n := sockets(pid)
-	if n == 0 {
-		return 0
-	}
-	return max(n-fewSockets, 0)*perSocket + queued(pid)
 }
 
 // sample adds up the usage of the processes below pid, which are all processes of the sandbox except the
@@ -97,35 +121,30 @@ func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage 
 	return u
 }
 
-// measure ends the run if it exceeds its memory limit, and records that it reached its process limit.
-func (e *execution) measure() {
-	first, g := e.first(), e.guest.Load()
-	switch {
-	case e.group != nil && e.group.killed():
-		e.end(sandbox.MemoryLimit)
-	case first == 0:
-	case g != nil:
-		if g.memory() > e.limits.Memory {
-			e.end(sandbox.MemoryLimit)
-		}
-	case e.group != nil && e.group.exceeds(e.limits.Memory, first):
-		e.end(sandbox.MemoryLimit)
-	case e.group != nil:
-		// File locks are the only memory that no cgroup includes.
-		if root, ok := ownRoot(first); ok {
-			if _, counted := locks(root); !counted {
-				e.end(sandbox.MemoryLimit)
-			}
-		}
-	default:
-		u := sample(first, e.limits.Memory, e.mounted(), e.done)
-		if u.memory > e.limits.Memory {
-			e.end(sandbox.MemoryLimit)
-		}
-		if u.tasks >= e.limits.PIDs {
-			e.crowded.Store(true)
-		}
+// Approximate kernel memory, in bytes.
+const (
+	perSocket = 416 << 10 // maximum size of its buffers with the usual settings
+	perInode  = 1 << 10   // a file in memory, besides its content
+	perLock   = 256       // a lock on a range of a file
+)
+
+// fewSockets is how many sockets are not charged: programs with event loops and resolvers have them, and they
+// buffer nothing.
+const fewSockets = 16
+
+// maxLocks is how many locks are counted. For every page of locks that it shows, the kernel walks all locks
+// of the machine, and a legitimate command does not have more.
+const maxLocks = 16 << 10
+
+// unread returns the maximum kernel memory for the sockets in the network namespace of pid. The kernel shows
+// the fill of buffers only for TCP connections, which may grow beyond perSocket if pidone could not bound
+// them.
+func unread(pid int) int64 {
+	n := sockets(pid)
+	if n == 0 {
+		return 0
 	}
+	return max(n-fewSockets, 0)*perSocket + queued(pid)
 }
 
 // ownRoot returns the path to the file tree of process pid, the first of a sandbox. It reports false if the
@@ -185,23 +204,6 @@ func (e *execution) mounted() []string {
 	return dirs
 }
 
-// meter measures until the run ends. Measuring takes longer the more processes there are, so it is limited to
-// half of a processor, and nothing else waits for it.
-func (e *execution) meter() {
-	wait := time.NewTimer(sampleEvery)
-	defer wait.Stop()
-	for {
-		select {
-		case <-e.done:
-			return
-		case <-wait.C:
-			begin := time.Now()
-			e.measure()
-			wait.Reset(max(sampleEvery, min(time.Since(begin), maxPause)))
-		}
-	}
-}
-
 // field returns the number after key in a file of lines, or 0.
 func field(data []byte, key string) int64 {
 	for line := range bytes.Lines(data) {
@@ -217,3 +219,56 @@ func field(data []byte, key string) int64 {
 	}
 	return 0
 }
+
+// A guest is the process that is a command's kernel. The memory of the command, including its files in
+// memory, is one file of that process. While the command's address space is not active, that file is in no
+// process's resident set.
+type guest struct {
+	pid      int
+	file     string // the memory, in /proc; "" if not found
+	baseline int64  // memory of the kernel before the command started, in bytes
+}
+
+// guestMemory begins the file's name in /proc.
+const guestMemory = "/memfd:runsc-memory"
+
+func newGuest(pid int) *guest {
+	dir := "/proc/" + strconv.Itoa(pid)
+	g := &guest{pid: pid}
+	// After an error, the memory of the process itself is still measured.
+	fds, _ := os.ReadDir(dir + "/fd")
+	for _, fd := range fds {
+		path := dir + "/fd/" + fd.Name()
+		if name, err := os.Readlink(path); err == nil && strings.HasPrefix(name, guestMemory) {
+			g.file = path
+		}
+	}
+	g.baseline = g.memory()
+	return g
+}
+
+// memory returns the memory of the guest beyond its memory at the start, in bytes.
+func (g *guest) memory() int64 {
+	var n int64
+	for i, pid := range append([]int{g.pid}, descendants(g.pid)...) {
+		status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+		if err != nil {
+			continue
+		}
+		// The other processes map the command's memory, so only their page tables are added.
+		n += field(status, "VmPTE:") * 1024
+		if i == 0 {
+			n += field(status, "RssAnon:") * 1024
+		}
+	}
+	if info, err := os.Stat(g.file); err == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			n += st.Blocks * 512
+		}
+	}
+	return n - g.baseline
+}
+
+// guestTasks is room for the threads of a guest's kernel and for the processes in which it runs the
+// command's.
+const guestTasks = 4096

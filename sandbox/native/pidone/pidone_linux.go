@@ -209,6 +209,119 @@ func readAll(fd int) ([]byte, error) {
 	return b, nil
 }
 
+// outDir is the directory in which commands leave files for the caller.
+const outDir = "/out"
+
+// prepare builds the command's tree, or checks the tree that another program built.
+func (h *helper) prepare() error {
+	switch h.spec.Setting {
+	case Built:
+		return h.examine()
+	case Guest:
+		return h.adoptStreams()
+	}
+	return h.buildTree()
+}
+
+// examine compares the mounts that another program made with the descriptors of their sources, because that
+// program opened the sources by path, and the paths may have changed.
+func (h *helper) examine() error {
+	for i := range h.spec.Mounts {
+		m := &h.spec.Mounts[i]
+		var want, got unix.Stat_t
+		if err := unix.Fstat(m.FD, &want); err != nil {
+			return step("open "+m.Target, err)
+		}
+		if err := unix.Stat(m.Target, &got); err != nil {
+			return step("open "+m.Target, err)
+		}
+		if m.Over {
+			fd, err := openPlain(m.Target)
+			if err != nil {
+				return step("open "+m.Target, err)
+			}
+			_ = unix.Close(fd)
+		}
+		if want.Dev != got.Dev || want.Ino != got.Ino {
+			return step("open "+m.Target, unix.ESTALE)
+		}
+		var fs unix.Statfs_t
+		if err := unix.Statfs(m.Target, &fs); err != nil {
+			return step("open "+m.Target, err)
+		}
+		if m.ReadOnly && fs.Flags&unix.ST_RDONLY == 0 {
+			return step("find "+m.Target+" read-only", unix.EPERM)
+		}
+	}
+	var err error
+	h.out, err = unix.Open(outDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return step("open "+outDir, err)
+}
+
+// adoptStreams makes the command's streams the standard ones. A guest is started with the streams of the
+// program that built it, which reports its own failures there.
+func (h *helper) adoptStreams() error {
+	for fd := 0; fd < 3; fd++ {
+		if fd == 0 && !h.spec.Stdin {
+			continue
+		}
+		if err := unix.Dup3(FirstFD+fd, fd, 0); err != nil {
+			return step("take over the streams", err)
+		}
+	}
+	return nil
+}
+
+// The address of the proxy, in a sandbox with a network: 127.0.0.1:3128 in the sandbox's own network
+// namespace, whose only interface is this loopback.
+const (
+	proxyPort    = 3128
+	proxyBacklog = 128
+)
+
+// listenForProxy returns a listening socket for the proxy. The socket belongs to this network namespace even
+// in another process: the parent accepts the command's connections on it, and connects to the network in its
+// own namespace. Therefore no socket of the host needs to be visible in the sandbox. The command cannot
+// accept connections itself, because it starts only after the address is in use and this process has closed
+// the socket.
+func listenForProxy() (int, error) {
+	loopbackUp()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	err = unix.Bind(fd, &unix.SockaddrInet4{Port: proxyPort, Addr: [4]byte{127, 0, 0, 1}})
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	if err := unix.Listen(fd, proxyBacklog); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// maxBuffer is the usual size of the buffers of other sockets, in bytes.
+const maxBuffer = "212992"
+
+// boundBuffers limits the growth of TCP buffers, because bytes in them belong to no process's memory. It
+// changes settings of the sandbox's own network namespace. If a container mounts them read-only, they stay
+// unchanged.
+func boundBuffers() {
+	for _, s := range []struct{ name, sizes string }{
+		{"tcp_rmem", "4096 131072 " + maxBuffer},
+		{"tcp_wmem", "4096 16384 " + maxBuffer},
+	} {
+		fd, err := unix.Open("/proc/sys/net/ipv4/"+s.name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		_, _ = unix.Write(fd, []byte(s.sizes))
+		_ = unix.Close(fd)
+	}
+}
+
 // ignoreSignals resets the runtime's signal handlers. The kernel drops signals from inside the namespace for
 // which process 1 has no handler, so the command cannot kill its own init.
 func ignoreSignals() {

@@ -16,7 +16,6 @@ import (
 // What a run wrote is read although the time for reading is over before anyone began to: a machine
 // that stalls loses neither output nor outcome.
 func TestReadAfterTheDeadline(t *testing.T) {
-	e := &execution{launch: launch{limits: sandbox.Limits{}.WithDefaults()}}
 	said := strings.Repeat("output\n", 9000) // two reads, and less than a pipe holds
 	for _, closed := range []bool{true, false} {
 		r, w, err := os.Pipe()
@@ -33,7 +32,7 @@ func TestReadAfterTheDeadline(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := sandbox.NewCapture(1<<20, nil)
-		e.drain(r, c)
+		c.Drain(r, func(o sandbox.Outcome) { t.Errorf("the run was ended: %s", o) })
 		if got := c.Stream().Total; got != int64(len(said)) {
 			t.Errorf("%d bytes of %d were read, the other end closed: %v", got, len(said), closed)
 		}
@@ -59,8 +58,8 @@ func TestListenAfterTheDeadline(t *testing.T) {
 	if err := ours.SetDeadline(time.Now().Add(-time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	e := &execution{launch: launch{runner: New(nil)}, child: &child{control: ours}, egress: newEgress(t.Context(), sandbox.Network{}), ready: make(chan struct{})}
-	e.listen()
+	e := &execution{launch: launch{runner: New(nil), cmd: &sandbox.Cmd{}, child: &child{control: ours}}, ready: make(chan struct{})}
+	e.listen(t.Context())
 	if e.report.status == nil || e.report.status.ExitStatus() != 7 {
 		t.Errorf("status = %v, want exit 7", e.report.status)
 	}
@@ -82,8 +81,8 @@ func TestListenAfterAReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs.Close()
-	e := &execution{launch: launch{runner: New(nil)}, child: &child{control: ours}, egress: newEgress(t.Context(), sandbox.Network{}), ready: make(chan struct{})}
-	e.listen()
+	e := &execution{launch: launch{runner: New(nil), cmd: &sandbox.Cmd{}, child: &child{control: ours}}, ready: make(chan struct{})}
+	e.listen(t.Context())
 	if e.report.step != "mount /proc" || e.report.errno != unix.EPERM {
 		t.Errorf("the helper said %q, %v, want its last words", e.report.step, e.report.errno)
 	}
