@@ -21,6 +21,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -82,6 +83,7 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 		Ready:        s.isReady,
 		SessionKey:   o.SessionKey,
 		MaxStrangers: o.MaxStrangers, MaxConnections: o.MaxConnections,
+		SessionIdle:  session.RemoteIdle,
 		SessionEnded: s.cfg.Sessions.EndProtocolSession,
 		Authenticate: func(_ http.ResponseWriter, r *http.Request) (context.Context, string, bool) {
 			return withPrincipal(s.trace.headerContext(r), anonymous), anonymous.Name, true

@@ -27,9 +27,9 @@ const (
 	// reportEvery is the interval at which a waiting run reports how many come before it.
 	reportEvery = 5 * time.Second
 
-	// maxWait is how long a run waits. Few clients wait longer, and a client with an answer can do other
+	// MaxWait is how long a run waits. Few clients wait longer, and a client with an answer can do other
 	// work.
-	maxWait = 2 * time.Minute
+	MaxWait = 2 * time.Minute
 )
 
 // Kinds of errors of a Queue.
@@ -38,11 +38,11 @@ var (
 	ErrClosed  = errors.New("the queue is closed")
 )
 
-// A LateError means that no slot was free for two minutes.
+// A LateError means that no slot was free for [MaxWait].
 type LateError struct{ Before int } // runs that still come before this one
 
 func (e *LateError) Error() string {
-	return fmt.Sprintf("no slot was free for %v, and %d runs come before this one", maxWait, e.Before)
+	return fmt.Sprintf("no slot was free for %v, and %d runs come before this one", MaxWait, e.Before)
 }
 
 // Queue hands out the slots of a quota, one to each claim, and bounds the claims that wait. A principal that
@@ -79,7 +79,7 @@ func (q *Queue) Acquire(ctx context.Context, principal string, report func(befor
 	}
 	ticker := time.NewTicker(reportEvery)
 	defer ticker.Stop()
-	late := time.NewTimer(maxWait)
+	late := time.NewTimer(MaxWait)
 	defer late.Stop()
 	for reported := -1; ; {
 		if before := q.before(c); before >= 0 && before != reported {

@@ -112,7 +112,7 @@ func TestQueueLate(t *testing.T) {
 		begin := time.Now()
 		_, err := q.Acquire(t.Context(), "c", func(int) {})
 		late, ok := errors.AsType[*LateError](err)
-		if !ok || late.Before != 1 || time.Since(begin) != maxWait || q.State().Waiting != 1 {
+		if !ok || late.Before != 1 || time.Since(begin) != MaxWait || q.State().Waiting != 1 {
 			t.Errorf("Acquire = %v after %v; %d wait", err, time.Since(begin), q.State().Waiting)
 		}
 	})

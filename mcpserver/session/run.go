@@ -498,7 +498,8 @@ func (s *Session) waitTurn(ctx context.Context, r *run) (*turn, error) {
 	case err == nil:
 		return &turn{release: slot.Release, queued: slot.Queued()}, nil
 	case isLate:
-		return nil, fault.RunsLate.Because(err, "{before}", strconv.Itoa(late.Before))
+		return nil, fault.RunsLate.Because(err, "{wait}", fmt.Sprintf("%g minutes", admit.MaxWait.Minutes()),
+			"{before}", strconv.Itoa(late.Before))
 	case ctx.Err() == nil && !errors.Is(err, admit.ErrClosed):
 		return nil, fault.RunsCrowded.Because(err)
 	}

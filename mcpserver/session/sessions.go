@@ -18,8 +18,9 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 )
 
-// remoteIdle is the time after which an unused session without a valid handle is ended.
-const remoteIdle = time.Hour
+// RemoteIdle is the time after which an unused session without a valid handle is ended. An unused session of
+// the protocol ends after the same time.
+const RemoteIdle = time.Hour
 
 // key returns the key of the session of a call. It covers the profile and the parent: calls that are narrowed
 // differently share no session.
@@ -203,12 +204,12 @@ func (s *Sessions) EndProtocolSession(id string) {
 	s.table.endWhere(func(ses *Session) bool { return ses.keyed.protocol == id && id != "" })
 }
 
-// EndIdle ends the sessions of remote clients that have not been used for an hour and have no valid handle.
-// It retries to record the ends that could not be recorded.
+// EndIdle ends the sessions of remote clients that have not been used for [RemoteIdle] and have no valid
+// handle. It retries to record the ends that could not be recorded.
 func (s *Sessions) EndIdle() {
 	now := s.cfg.Now()
 	s.table.endWhere(func(ses *Session) bool {
-		if ses.keyed.busy > 0 || !ses.keyed.used.Before(now.Add(-remoteIdle)) {
+		if ses.keyed.busy > 0 || !ses.keyed.used.Before(now.Add(-RemoteIdle)) {
 			return false
 		}
 		if ses.keyed.guessed {

@@ -14,6 +14,13 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
+// Orders in which the descriptions of the catalogue stay when it is cut: the skills that were loaded most
+// often, or by name.
+const (
+	OrderUsed = "used"
+	OrderName = "name"
+)
+
 // Options are the values of the options of a server, merged from all sources. [Options.Table] has their
 // names.
 type Options struct {

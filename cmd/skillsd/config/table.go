@@ -226,8 +226,8 @@ func (o *Options) Table() []Option {
 			Default: Size(catalog.DefaultBudget).String(),
 			Help: "`SIZE` of the list of skills in characters; above it descriptions are cut and names " +
 				"stay"},
-		{Key: "catalog.order", Flag: "catalog-order", Value: &o.CatalogOrder, Words: []string{"used", "name"},
-			Default: "used",
+		{Key: "catalog.order", Flag: "catalog-order", Value: &o.CatalogOrder,
+			Words: []string{OrderUsed, OrderName}, Default: OrderUsed,
 			Help: "which descriptions stay when the list of skills is cut: `ORDER` is used (most " +
 				"loaded) or name (alphabetical)"},
 		{Key: "watch", Flag: "watch", Value: &o.Watch, Default: "true",

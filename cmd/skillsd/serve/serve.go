@@ -394,7 +394,7 @@ func TextLogger(w io.Writer, level slog.Level, noColor bool) *slog.Logger {
 // the last of them. Errors of counting prevent neither the start nor a load.
 func (o *Options) countUses(ctx context.Context, cfg *mcpserver.Config, logger *slog.Logger) (end func()) {
 	state, err := o.Process.StateDir()
-	if err != nil || o.CatalogOrder == "name" || o.NoCatalog {
+	if err != nil || o.CatalogOrder != config.OrderUsed || o.NoCatalog {
 		return func() {}
 	}
 	file := filepath.Join(state, "uses")

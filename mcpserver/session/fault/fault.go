@@ -217,7 +217,7 @@ var (
 	FilesExhausted = Fault{CodeServerBusy, "the server has too many files open to do this", remedyBusy}
 	RunsCrowded    = Fault{CodeServerBusy, "too many scripts wait for a run slot",
 		"call again when some of them have ended"}
-	RunsLate = Fault{CodeServerBusy, "no run slot was free in two minutes; runs that come " +
+	RunsLate = Fault{CodeServerBusy, "no run slot was free for {wait}; runs that come " +
 		"before this one: {before}", RunsCrowded.remedy}
 	ReadsCrowded = Fault{CodeServerBusy, "too many parts of records are being read",
 		"call again in 10 seconds"}
