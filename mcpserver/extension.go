@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmittmann/tint"
 	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
@@ -222,4 +223,80 @@ func unreadable(sk *skills.Skill, err error) error {
 			policy.Clip(sk.Path)),
 		Remedy: "list the skills again", Err: err,
 	}
+}
+
+// entry is one skill in the Skills extension.
+type entry struct {
+	skill    *skills.Skill
+	json     json.RawMessage
+	unlisted string // why skills/list omits it; empty if it does not
+}
+
+// skillEntry is the extension's Skill.
+type skillEntry struct {
+	URI         string          `json:"uri"`
+	Frontmatter json.RawMessage `json:"frontmatter"`
+	Resources   []skillResource `json:"resources"`
+}
+
+// skillResource is the extension's SkillResource.
+type skillResource struct {
+	URI    string        `json:"uri"`
+	Digest digest.Digest `json:"digest"`
+	Size   int64         `json:"size"`
+}
+
+// entry returns the skill's entry, which is made once. Making it reads the skill's files.
+//
+// Errors: the errors of [skills.Registry.Index].
+func (s *Server) entry(ctx context.Context, b *listedSkill) (*entry, error) {
+	if made := b.made.Load(); made != nil {
+		return made, nil
+	}
+	sk, index, err := s.cfg.Registry.Index(ctx, b.skill)
+	if err != nil {
+		return nil, err
+	}
+	shown := skillEntry{URI: b.uri, Frontmatter: sk.Frontmatter.JSON, Resources: []skillResource{}}
+	snapshot := s.cfg.Registry.Snapshot()
+	nested := func(by *skills.Skill) bool { return by.Path != sk.Path }
+	for _, file := range index.Files {
+		// Leave out the files of a nested skill that is hidden from models: not every session may read them.
+		if !slices.ContainsFunc(snapshot.HiddenBy(sk, file.Path), nested) {
+			shown.Resources = append(shown.Resources,
+				skillResource{URI: sk.URI(file.Path), Digest: file.Digest, Size: file.Size})
+		}
+	}
+	raw, err := json.Marshal(shown)
+	if err != nil {
+		return nil, fmt.Errorf("marshal the entry of %s: %w", b.skill.Path, err)
+	}
+	made := &entry{skill: sk, json: raw, unlisted: unlisted(sk)}
+	if made.unlisted == "" && !index.Publishable {
+		made.unlisted = reason(index.Diagnostics)
+	}
+	b.made.Store(made)
+	return made, nil
+}
+
+// unlisted returns why skills/list omits a skill because of its SKILL.md; empty if it does not.
+func unlisted(sk *skills.Skill) string {
+	switch {
+	case sk.Hidden():
+		return "disable-model-invocation is set"
+	case sk.File != skillFile:
+		return "its file is not named " + skillFile
+	case !sk.Form.Publishable:
+		return reason(sk.Diagnostics)
+	}
+	return ""
+}
+
+func reason(diagnostics []skills.Diagnostic) string {
+	for _, d := range diagnostics {
+		if d.Code == skills.CodeNotPublishable {
+			return d.Detail
+		}
+	}
+	return "the Skills extension does not allow it"
 }

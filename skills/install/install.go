@@ -129,6 +129,13 @@ func RootDir(state string, tier skills.Tier) string {
 	return filepath.Join(state, installedDir, tier.String())
 }
 
+// IsRoot reports whether a directory holds the skills that are installed in a state directory, or lies below
+// one that does.
+func IsRoot(state, dir string) bool {
+	_, below := fsys.Below(filepath.Dir(RootDir(state, 0)), dir)
+	return below
+}
+
 // LockFile returns the path of the lock file in a state directory.
 func LockFile(state string) string { return filepath.Join(state, lockName) }
 

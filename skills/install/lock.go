@@ -295,13 +295,6 @@ func (l *Lock) Holding(path string) (e *Entry, inside string) {
 	return l.Find(name + "/" + own), inside
 }
 
-// IsRoot reports whether a directory holds the skills that are installed in a state directory, or lies below
-// one that does.
-func IsRoot(state, dir string) bool {
-	_, below := fsys.Below(filepath.Dir(RootDir(state, 0)), dir)
-	return below
-}
-
 // Installed is a lock file with the state directory in which its skills are installed. The zero value has
 // none.
 type Installed struct {

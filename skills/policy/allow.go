@@ -56,13 +56,6 @@ const (
 	AskNever   Ask = "never"
 )
 
-// reveals reports whether a run of this entry on a target, with or without a workspace, could reveal more
-// than the skill's own bytes and the caller's arguments.
-func (e *Entry) reveals(target Target, workspace bool) bool {
-	return target == TargetHost || workspace && e.Workspace != "none" ||
-		len(e.Network)+len(e.Env)+len(e.Secrets) > 0
-}
-
 // EntryError reports an invalid allowlist entry.
 type EntryError struct{ Spec, Reason string }
 

@@ -515,6 +515,13 @@ func (p *Policy) release(r *Request, grant *Grant) (unreleased bool) {
 	return entry.reveals(grant.Target, r.Workspace) && release != ReleaseObserved
 }
 
+// reveals reports whether a run of this entry on a target, with or without a workspace, could reveal more
+// than the skill's own bytes and the caller's arguments.
+func (e *Entry) reveals(target Target, workspace bool) bool {
+	return target == TargetHost || workspace && e.Workspace != "none" ||
+		len(e.Network)+len(e.Env)+len(e.Secrets) > 0
+}
+
 // Unreleased reports whether every run of an entry is refused, for any caller and any approval: the
 // configured mode enforces, the run could reveal more than the skill's own bytes and the arguments, and
 // neither the entry nor the configuration releases its output. workspace is whether runs get a workspace.
