@@ -40,6 +40,10 @@ const (
 	separator = ", "
 )
 
+// DefaultBudget is the default budget, in characters: 100 skills with descriptions of 220 characters, some
+// 6,000 tokens. Clients that load skills themselves spend 20 to 24 KB on their lists.
+const DefaultBudget = 24 << 10
+
 // Options are the options of rendering. The zero value renders nothing.
 type Options struct {
 	// Budget is the maximum length of the text in characters (not bytes). Characters outside of the Basic

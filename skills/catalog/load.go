@@ -9,10 +9,6 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// DefaultBudget is the default budget, in characters: 100 skills with descriptions of 220 characters, some
-// 6,000 tokens. Clients that load skills themselves spend 20 to 24 KB on their lists.
-const DefaultBudget = 24 << 10
-
 // DefaultLead explains the list and its use to a model that reads files.
 const DefaultLead = "These skills have instructions for particular tasks. When a task matches the " +
 	"description of one, read the file at its location first; paths in it are relative to the directory " +

@@ -15,14 +15,6 @@ const (
 	minExpanded = 32
 )
 
-// Weights of words that differ from the word of the query.
-const (
-	asStem      = 0.85 // the same stem
-	asBeginning = 0.5  // begins with the term, if no skill has the term itself
-	asOther     = 0.2  // begins with the term, if other skills have the term itself
-	asShorter   = 0.4  // is a prefix with most of the term
-)
-
 // parse returns the meaningful words of a query, or all words if none is meaningful. Filler words of
 // sentences would otherwise match skills that are called "let" or "look".
 func parse(query string) []word {

@@ -158,14 +158,6 @@ func (x *Index) Search(query string, page Page) (Result, error) {
 	return result, nil
 }
 
-// The fusion of two rankings by reciprocal rank: the instructions lift a skill that the fields rank too low.
-const (
-	fusedOf    = 200 // places by the fields that are fused
-	fusedText  = 50  // best skills by their instructions
-	rankOffset = 10
-	textWeight = 0.5
-)
-
 // fused returns the best most skills, in order, and the number of skills that match: those with a term in
 // their fields, and the best by their instructions. The order does not depend on most.
 //
@@ -214,9 +206,6 @@ func (x *Index) fused(terms []string, query string, most int) (top []scored, tot
 	slices.SortFunc(top, better)
 	return top[:min(len(top), most)], total
 }
-
-// exactBonus ranks a skill whose name or path equals the query above all skills that only contain it.
-const exactBonus = 100
 
 // scored is a skill with its score for one query.
 type scored struct {

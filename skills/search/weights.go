@@ -34,3 +34,22 @@ const (
 	wholeCount = 2
 	partCount  = 1
 )
+
+// Weights of words that differ from the word of the query.
+const (
+	asStem      = 0.85 // the same stem
+	asBeginning = 0.5  // begins with the term, if no skill has the term itself
+	asOther     = 0.2  // begins with the term, if other skills have the term itself
+	asShorter   = 0.4  // is a prefix with most of the term
+)
+
+// exactBonus ranks a skill whose name or path equals the query above all skills that only contain it.
+const exactBonus = 100
+
+// The fusion of two rankings by reciprocal rank: the instructions lift a skill that the fields rank too low.
+const (
+	fusedOf    = 200 // places by the fields that are fused
+	fusedText  = 50  // best skills by their instructions
+	rankOffset = 10
+	textWeight = 0.5
+)
