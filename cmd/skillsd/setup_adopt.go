@@ -20,6 +20,7 @@ import (
 // adopt moves the skills of the clients into the state directory and installs them from there. A skill that
 // is not served afterwards, because it needs a review or has the name of another, returns to its place.
 // Equal copies in directories of several clients are one skill: the others move too, and are not installed.
+// The directory from which an installed skill came is no copy, since updates look for it there.
 func (s *machineSetup) adopt(ctx context.Context) error {
 	lock, err := s.app.readLock()
 	if err != nil {
@@ -33,7 +34,8 @@ func (s *machineSetup) adopt(ctx context.Context) error {
 		var fresh []clients.OwnSkill
 		for _, skill := range group {
 			same := skill.Name + " " + string(trees[skill])
-			if trees[skill] != "" && (seen[same] || serves(lock, skill.Name, trees[skill])) {
+			isEqual := trees[skill] != "" && (seen[same] || serves(lock, skill.Name, trees[skill]))
+			if isEqual && !cameFrom(lock, filepath.Join(skill.Dir, skill.Name)) {
 				copies = append(copies, skill)
 			} else {
 				fresh = append(fresh, skill)
@@ -86,6 +88,13 @@ func (s *machineSetup) trees(ctx context.Context) map[clients.OwnSkill]digest.Di
 func serves(lock *install.Lock, name string, tree digest.Digest) bool {
 	e := lock.Find(name)
 	return e != nil && e.Served() && e.Tree == tree
+}
+
+// cameFrom reports whether an installed skill came from a directory.
+func cameFrom(lock *install.Lock, dir string) bool {
+	return slices.ContainsFunc(lock.Skills, func(e *install.Entry) bool {
+		return filepath.IsAbs(e.Origin.Source) && config.Inside(dir, e.Origin.Source)
+	})
 }
 
 // adoptCopies moves the equal copies of served skills, so that their clients do not load them a second time.
