@@ -24,6 +24,7 @@ import (
 func (s *machineSetup) adopt(ctx context.Context) error {
 	lock, err := s.app.readLock()
 	if err != nil {
+		s.app.say("warning", err.Error())
 		return err
 	}
 	trees := s.trees(ctx)
@@ -104,6 +105,7 @@ func (s *machineSetup) adoptCopies(
 ) error {
 	lock, err := s.app.readLock()
 	if err != nil {
+		s.app.say("warning", err.Error())
 		return err
 	}
 	copies = slices.DeleteFunc(copies, func(skill clients.OwnSkill) bool {
