@@ -15,27 +15,35 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // adopt moves the skills of the clients into the state directory and installs them from there. A skill that
 // is not served afterwards, because it needs a review or has the name of another, returns to its place.
 // Equal copies in directories of several clients are one skill: the others move too, and are not installed.
+// The directory from which an installed skill came is no copy, since updates look for it there. Links move
+// last, and only those whose skills moved.
 func (s *machineSetup) adopt(ctx context.Context) error {
 	lock, err := s.app.readLock()
 	if err != nil {
+		s.app.say("warning", err.Error())
 		return err
 	}
 	trees := s.trees(ctx)
-	var copies []clients.OwnSkill
+	var copies, links []clients.OwnSkill
 	var failed error
 	seen := map[string]bool{}
 	for _, group := range grouped(s.own) {
 		var fresh []clients.OwnSkill
 		for _, skill := range group {
 			same := skill.Name + " " + string(trees[skill])
-			if trees[skill] != "" && (seen[same] || serves(lock, skill.Name, trees[skill])) {
+			isEqual := trees[skill] != "" && (seen[same] || serves(lock, skill.Name, trees[skill]))
+			switch {
+			case skill.Link:
+				links = append(links, skill)
+			case isEqual && !cameFrom(lock, filepath.Join(skill.Dir, skill.Name)):
 				copies = append(copies, skill)
-			} else {
+			default:
 				fresh = append(fresh, skill)
 			}
 			seen[same] = true
@@ -48,12 +56,13 @@ func (s *machineSetup) adopt(ctx context.Context) error {
 			s.app.say("warning", err.Error())
 			failed = errors.Join(failed, err)
 		}
-		if dir == "" || clients.CountSkills(fresh) == 0 {
+		if dir == "" {
 			continue
 		}
 		failed = errors.Join(failed, s.installAdopted(ctx, dir))
 	}
 	failed = errors.Join(failed, s.adoptCopies(copies, trees))
+	failed = errors.Join(failed, s.adoptLinks(links))
 	s.warnOfShadows(ctx)
 	return failed
 }
@@ -88,6 +97,13 @@ func serves(lock *install.Lock, name string, tree digest.Digest) bool {
 	return e != nil && e.Served() && e.Tree == tree
 }
 
+// cameFrom reports whether an installed skill came from a directory.
+func cameFrom(lock *install.Lock, dir string) bool {
+	return slices.ContainsFunc(lock.Skills, func(e *install.Entry) bool {
+		return filepath.IsAbs(e.Origin.Source) && config.Inside(dir, e.Origin.Source)
+	})
+}
+
 // adoptCopies moves the equal copies of served skills, so that their clients do not load them a second time.
 // A copy of a skill that is not served stays, as that skill does.
 func (s *machineSetup) adoptCopies(
@@ -95,13 +111,19 @@ func (s *machineSetup) adoptCopies(
 ) error {
 	lock, err := s.app.readLock()
 	if err != nil {
+		s.app.say("warning", err.Error())
 		return err
 	}
-	copies = slices.DeleteFunc(copies, func(skill clients.OwnSkill) bool {
-		return !serves(lock, skill.Name, trees[skill])
-	})
+	var equal []clients.OwnSkill
+	for _, skill := range copies {
+		if serves(lock, skill.Name, trees[skill]) {
+			equal = append(equal, skill)
+			continue
+		}
+		s.noteStays(filepath.Join(skill.Dir, skill.Name), lock.Find(skill.Name) != nil)
+	}
 	var failed error
-	for _, group := range grouped(copies) {
+	for _, group := range grouped(equal) {
 		dir, err := s.record.Take(group)
 		if err != nil {
 			s.app.say("warning", err.Error())
@@ -114,6 +136,31 @@ func (s *machineSetup) adoptCopies(
 			report.Plural(len(group), "skill"), report.Printable(group[0].Dir))
 	}
 	return failed
+}
+
+// adoptLinks moves the links whose skills were moved. The clients go on to use the others.
+func (s *machineSetup) adoptLinks(links []clients.OwnSkill) (failed error) {
+	links = slices.DeleteFunc(links, func(link clients.OwnSkill) bool {
+		return fsys.Exists(filepath.Join(link.Dir, link.Name, "SKILL.md"))
+	})
+	for _, group := range grouped(links) {
+		if _, err := s.record.Take(group); err != nil {
+			s.app.say("warning", err.Error())
+			failed = errors.Join(failed, err)
+		}
+	}
+	return failed
+}
+
+// noteStays says why a skill stays with its client: another with its name is installed, or it is not served.
+func (s *machineSetup) noteStays(path string, isNamed bool) {
+	if isNamed {
+		s.app.notef("%s stays there: another skill with its name is installed", report.Printable(path))
+		return
+	}
+	s.app.notef("%s stays there, and its client runs its scripts without a sandbox; to see why: %s",
+		report.Printable(path),
+		report.Printable(report.ShellLine("skillsd", "validate", "--lenient", path)))
 }
 
 // grouped returns skills by their directories.
@@ -164,14 +211,8 @@ func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
 		return filepath.Dir(m.To) == dir && !served[m.To]
 	})
 	for _, move := range back {
-		name := filepath.Base(move.From)
-		if e := lock.Find(name); e != nil && e.Origin.Source != dir {
-			a.notef("%s stays there: another skill with its name is installed", report.Printable(move.From))
-			continue
-		}
-		a.notef("%s stays there, and its client runs its scripts without a sandbox; to see why: %s",
-			report.Printable(move.From),
-			report.Printable(report.ShellLine("skillsd", "validate", "--lenient", move.From)))
+		e := lock.Find(filepath.Base(move.From))
+		s.noteStays(move.From, e != nil && e.Origin.Source != dir)
 	}
 	a.notef("took over %s", report.Plural(len(served), "skill"))
 	return errors.Join(err, wrong)

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // The outcome of a run that could not be recorded is recorded at the end, when it can be. It does not say
@@ -178,6 +180,44 @@ func TestNothingBehindTheEnd(t *testing.T) {
 	}
 	if err := read(); code(err) != "provenance_unavailable" {
 		t.Errorf("a read after the end: %v", err)
+	}
+}
+
+// countedRoom counts the reservations that are not released.
+type countedRoom struct {
+	provenance.Store
+	held atomic.Int32
+}
+
+func (s *countedRoom) Reserve(context.Context, string, int64) (func(), error) {
+	s.held.Add(1)
+	return sync.OnceFunc(func() { s.held.Add(-1) }), nil
+}
+
+func (s *countedRoom) Append(ctx context.Context, e *provenance.Event) error {
+	if e.Kind == provenance.KindPolicyWarned {
+		panic("of a test")
+	}
+	return s.Store.Append(ctx, e)
+}
+
+// A panic, which does not end the server, releases the room for the outcome of the run and the run's slot.
+func TestPanicReleasesRoom(t *testing.T) {
+	b := newBench(t, benchOptions{policy: policy.Config{Mode: policy.Observe}})
+	b.load("demo")
+	b.Current().background.Wait()
+	records := &countedRoom{Store: b.records.Store}
+	b.records.Store = records
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("there was no panic")
+			}
+		}()
+		b.run("demo", "scripts/ok.sh")
+	}()
+	if _, queue := b.Live(); records.held.Load() != 0 || queue.Principals != 0 {
+		t.Errorf("%d reservations are left, runs of %d principals", records.held.Load(), queue.Principals)
 	}
 }
 

@@ -732,6 +732,10 @@ func (s *Session) addPending(d *pendingOutcome) {
 	for i := range d.record.Out {
 		d.record.Out[i].Shown = nil
 	}
+	// Only append sets it, and append was not called for events after the one that failed.
+	for _, e := range d.events {
+		e.Call = d.run.id
+	}
 	s.sequence.Lock()
 	defer s.sequence.Unlock()
 	s.pending = append(s.pending, d)

@@ -286,6 +286,39 @@ func TestWithheldUnrecorded(t *testing.T) {
 	}
 }
 
+// Events about a run that are recorded late belong to its call like the others, whatever failed.
+func TestLateEventsHaveCall(t *testing.T) {
+	for name, failure := range map[string]func(s *failingStore, fails bool){
+		"output":  func(s *failingStore, fails bool) { s.unkept.Store(fails) },
+		"outcome": func(s *failingStore, fails bool) { s.noResult.Store(fails) },
+	} {
+		b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Release: policy.ReleaseOpaque}})
+		b.load("demo")
+		b.Current().background.Wait()
+		failure(b.records, true)
+		if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "provenance_unavailable" {
+			t.Fatalf("%s: run = %v", name, err)
+		}
+		failure(b.records, false)
+		if err := b.End(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		calls := map[string]int{}
+		for e, err := range b.records.Events(t.Context(), provenance.Query{Session: b.Current().ID()}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch e.Kind {
+			case provenance.KindScriptRequested, provenance.KindPolicyDenied, provenance.KindScriptExecuted:
+				calls[e.Call]++
+			}
+		}
+		if len(calls) != 1 || calls[""] != 0 {
+			t.Errorf("%s: events by call: %v", name, calls)
+		}
+	}
+}
+
 // A program that asks for records gets streams as they were kept, and the model as much as it is shown.
 func TestWholeStreams(t *testing.T) {
 	long, wide := strings.Repeat("0123456789abcde\n", 64_000), strings.Repeat("\x01", 600_000)

@@ -172,9 +172,11 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	// From here on, these also have the secrets that the script is given.
 	r.secrets = r.cmd.secrets
 	room := func() {}
-	mayStart := sync.OnceValue(func() (err error) {
-		room, err = s.mayStart(ctx, r)
-		return err
+	mayStart := sync.OnceValue(func() error {
+		// The room is set before anything else, so that it is released even after a panic.
+		var full error
+		room, full = s.reserve(ctx, r)
+		return s.mayStart(ctx, r, full)
 	})
 	defer func() { room() }()
 	result, err := s.execute(ctx, r, turn.worker, mayStart)
@@ -642,25 +644,33 @@ func (s *Session) treeRefused(ctx context.Context, r *run, err error) error {
 	return r.denial(treeDiffers, f.skill.Path, f.path, "{file}", file)
 }
 
-// mayStart waits until the request of a run and the policy's warning are recorded, and reserves room for its
-// outcome, since a run without room could not be recorded. The caller releases the room, also after an error.
+// reserve reserves room for the outcome of a run, since a run without room could not be recorded. release is
+// never nil.
+//
+// Errors: the errors of the records.
+func (s *Session) reserve(ctx context.Context, r *run) (release func(), err error) {
+	s.rooms.Lock()
+	defer s.rooms.Unlock()
+	release, err = s.cfg.Records.Reserve(ctx, s.id, RunRoom(r.cmd.Limits))
+	if err != nil {
+		return func() {}, err
+	}
+	return release, nil
+}
+
+// mayStart waits until the request of a run and the policy's warning are recorded. full is why there is no
+// room for the outcome, or nil: room is reserved while the request is being recorded, and a failure is an
+// event that comes after it.
 //
 // Errors: *Error and *Denied, which are recorded; nothing may start then.
-func (s *Session) mayStart(ctx context.Context, r *run) (room func(), err error) {
-	// The room is reserved while the request is being recorded; a failure is an event that comes after it.
-	s.rooms.Lock()
-	room, full := s.cfg.Records.Reserve(ctx, s.id, RunRoom(r.cmd.Limits))
-	s.rooms.Unlock()
-	if full != nil {
-		room = func() {}
-	}
+func (s *Session) mayStart(ctx context.Context, r *run, full error) error {
 	if err := s.recordWarning(ctx, r); err != nil {
-		return room, err
+		return err
 	}
 	if full != nil {
-		return room, s.refuse(ctx, r, fault.OfRecord(full))
+		return s.refuse(ctx, r, fault.OfRecord(full))
 	}
-	return room, nil
+	return nil
 }
 
 // execute runs the command of a run after mayStart returned nil: at a worker, or on this machine if worker is
