@@ -76,12 +76,12 @@ func changes(was, is *skills.Snapshot) (all []change) {
 	return all
 }
 
-// listed records that a listener gets the list of a snapshot. A listener that keeps its first list gets all
-// changes since that one.
-func (n *news) listed(listener string, keeps bool, now *skills.Snapshot) {
+// listed records that a listener gets the list of the current snapshot. A listener that keeps its first list
+// gets all changes since that one. current is called with n.mu held: snapshots must come in their order.
+func (n *news) listed(listener string, keeps bool, current func() *skills.Snapshot) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	next := n.catchUp(now)
+	next := n.catchUp(current())
 	if _, known := n.heard[listener]; !known || !keeps {
 		n.note(listener, next)
 	}
@@ -102,11 +102,13 @@ func (n *news) note(listener string, next int) {
 	n.heard[listener] = next
 }
 
-// since returns what changed up to a snapshot since a listener was last notified, each skill once, and marks
-// it as sent. cut reports whether earlier changes are lost.
-func (n *news) since(listener string, now *skills.Snapshot) (all []change, cut bool) {
+// since returns what changed up to the current snapshot since a listener was last notified, each skill once,
+// and marks it as sent. cut reports whether earlier changes are lost. current is called with n.mu held:
+// after a later snapshot, an earlier one would take back what a concurrent call has reported.
+func (n *news) since(listener string, current func() *skills.Snapshot) (all []change, cut bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	now := current()
 	from, known := n.heard[listener]
 	// This is nearly always so.
 	if known && n.of == now && from == n.first+len(n.log) {
@@ -155,7 +157,7 @@ func listener(ctx context.Context, sc scope, meta map[string]any) string {
 // noteListed records that the client of a request gets the list of tools.
 func (s *Server) noteListed(ctx context.Context, r *request) {
 	if to := listener(ctx, r.scope, r.Meta); to != "" {
-		s.news.listed(to, clientOf(ctx).keeps, s.listable())
+		s.news.listed(to, clientOf(ctx).keeps, s.listable)
 	}
 }
 
@@ -174,7 +176,7 @@ func (s *Server) addNews(ctx context.Context, request *mcp.CallToolRequest, resu
 	if to == "" {
 		return
 	}
-	all, cut := s.news.since(to, s.cfg.Registry.Snapshot())
+	all, cut := s.news.since(to, s.cfg.Registry.Snapshot)
 	if len(all) == 0 {
 		return
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/opencontainers/go-digest"
@@ -16,9 +18,10 @@ import (
 // Each listener hears of what changed since its list, once, and of each skill what became of it.
 func TestNews(t *testing.T) {
 	now := snapshotOf()
+	current := func() *skills.Snapshot { return now }
 	n := new(news)
 	heard := func(listener string) (all []string) {
-		changes, cut := n.since(listener, now)
+		changes, cut := n.since(listener, current)
 		if cut {
 			all = append(all, "cut")
 		}
@@ -34,17 +37,17 @@ func TestNews(t *testing.T) {
 		}
 	}
 	now = snapshotOf("a", "1", "b", "1")
-	n.listed("lists once", true, now)
-	n.listed("lists again", false, now)
+	n.listed("lists once", true, current)
+	n.listed("lists again", false, current)
 	now = snapshotOf("a", "2", "c", "1")
 	check("never listed")
 	check("lists once", "a true true", "c false true", "b true false")
 	check("lists once")
-	n.listed("lists again", false, now)
+	n.listed("lists again", false, current)
 	check("lists again")
 	now = snapshotOf("a", "2", "c", "1", "d", "1")
-	n.listed("lists once", true, now) // it keeps what it has
-	n.listed("lists again", false, now)
+	n.listed("lists once", true, current) // it keeps what it has
+	n.listed("lists again", false, current)
 	check("lists again")
 	check("lists once", "d false true")
 	now = snapshotOf("a", "2", "c", "1")
@@ -53,16 +56,42 @@ func TestNews(t *testing.T) {
 	check("lists once") // it went and came back
 	for i := range maxChanges {
 		now = snapshotOf("e", fmt.Sprint(i))
-		n.listed("another", false, now)
+		n.listed("another", false, current)
 	}
 	if got := heard("lists again"); !slices.Contains(got, "cut") {
 		t.Errorf("after very many changes it hears of %q", got)
 	}
 	for i := range 2 * maxListeners {
-		n.listed(fmt.Sprint(i), false, now)
+		n.listed(fmt.Sprint(i), false, current)
 	}
 	if len(n.heard) > maxListeners || len(n.log) > maxChanges {
 		t.Errorf("%d listeners and %d changes are remembered", len(n.heard), len(n.log))
+	}
+}
+
+// A call that began with an earlier snapshot does not take back what a concurrent call has reported.
+func TestNewsInOrder(t *testing.T) {
+	var now atomic.Pointer[skills.Snapshot]
+	now.Store(snapshotOf("a", "1"))
+	n := new(news)
+	n.listed("client", true, now.Load)
+	var first, second []change
+	done := make(chan struct{})
+	first, _ = n.since("client", func() *skills.Snapshot {
+		earlier := now.Swap(snapshotOf("a", "1", "b", "1"))
+		go func() {
+			defer close(done)
+			second, _ = n.since("client", now.Load)
+		}()
+		select {
+		case <-done:
+		case <-time.After(50 * time.Millisecond): // it waits for this call
+		}
+		return earlier
+	})
+	<-done
+	if len(first) != 0 || len(second) != 1 || second[0].path != "b" || second[0].is == nil {
+		t.Errorf("the calls report %v and %v, want nothing and the added b", first, second)
 	}
 }
 

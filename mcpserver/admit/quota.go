@@ -301,10 +301,12 @@ type Ledger struct {
 	mu     sync.Mutex
 	held   int
 	claims []*Claim
+	closed bool
 }
 
 // Hold waits for n bytes, which the request keeps until Close, and reports whether it got them. A request for
-// more than the share of a principal waits until nothing else is held.
+// more than the share of a principal waits until nothing else is held. After Close, Hold waits for the bytes
+// and returns them at once: the work of a task outlives its request, and nothing would return them later.
 func (l *Ledger) Hold(ctx context.Context, n int) bool {
 	if l.Memory == nil {
 		return true
@@ -315,6 +317,10 @@ func (l *Ledger) Hold(ctx context.Context, n int) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed {
+		c.Release()
+		return true
+	}
 	l.held += c.n
 	l.claims = append(l.claims, c)
 	return true
@@ -352,5 +358,5 @@ func (l *Ledger) Close() {
 	for _, c := range l.claims {
 		c.Release()
 	}
-	l.held, l.claims = 0, nil
+	l.held, l.claims, l.closed = 0, nil, true
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -24,6 +25,27 @@ func claims(q *Quota, list string) (made []*Claim) {
 		made = append(made, c)
 	}
 	return made
+}
+
+// The work of a task may ask for memory when its request is over, or still wait for it then. Nothing would
+// return that memory.
+func TestLedgerAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQuota(10, 10)
+		other := q.Take("b", 10)
+		l := &Ledger{Memory: q, Principal: "a", Patience: time.Minute}
+		waited := make(chan bool)
+		go func() { waited <- l.Hold(t.Context(), 4) }()
+		synctest.Wait()
+		l.Close()
+		other.Release()
+		if !<-waited || !l.Hold(t.Context(), 4) || !l.Raise(t.Context(), 4) || q.Held("a") != 0 {
+			t.Errorf("%d units are held after the end of the request", q.Held("a"))
+		}
+		if l.Close(); q.Take("b", 10) == nil {
+			t.Error("the memory does not come back")
+		}
+	})
 }
 
 // A principal has its share at most, but for a claim that is alone. Claims wait in the order of what their
