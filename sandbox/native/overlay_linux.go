@@ -104,10 +104,10 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	upper = os.NewFile(uintptr(fd), "upper")
+	changes := os.NewFile(uintptr(fd), "upper")
 	defer func() {
 		if err != nil {
-			_ = upper.Close()
+			_ = changes.Close()
 		}
 	}()
 	// The merged root has the attributes of the upper directory.
@@ -119,7 +119,7 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 	defer func() { _ = list.Close() }()
 	// Without the sticky bit and the access list, a script could delete files in a staged workspace that it
 	// cannot delete in the workspace itself.
-	err = errors.Join(upper.Chown(int(st.Uid), int(st.Gid)), staged.CopyAccessList(upper, list),
+	err = errors.Join(changes.Chown(int(st.Uid), int(st.Gid)), staged.CopyAccessList(changes, list),
 		unix.Fchmod(fd, st.Mode&0o3777))
 	if err != nil {
 		return nil, nil, err
@@ -131,7 +131,7 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 		{"upperdir", base + "/upper"}, {"workdir", base + "/work"},
 		{"redirect_dir", "off"}, {"metacopy", "off"}, {"index", "off"},
 	}, lower, own)
-	return mount, upper, err
+	return mount, changes, err
 }
 
 // hide returns a detached mount that shows a directory but not its path on the host, which mountinfo would

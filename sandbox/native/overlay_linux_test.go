@@ -2,9 +2,11 @@ package native
 
 import (
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/sandboxtest"
 )
 
@@ -44,5 +46,41 @@ func TestAttachedLeavesTheProcess(t *testing.T) {
 	all.Wait()
 	if after := where(); after != before {
 		t.Errorf("the process is in %s, and was in %s", after, before)
+	}
+}
+
+// A layer that cannot be completed is closed at once: its descriptor would keep a file system in memory.
+func TestOverlayClosesItsLayer(t *testing.T) {
+	sandboxtest.Need(t, "root")
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lower, err := os.Open(name) // only a directory can be copied from
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lower.Close()
+	layers := func() (n int) {
+		fds, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, fd := range fds {
+			if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && to == "/upper" {
+				n++
+			}
+		}
+		return n
+	}
+	before := layers()
+	l := &launch{limits: sandbox.DefaultLimits()}
+	for range 3 {
+		if mount, upper, err := l.overlay(lower); err == nil {
+			t.Fatal(mount, upper)
+		}
+	}
+	if after := layers(); after != before {
+		t.Errorf("%d layers are open, and were %d before", after, before)
 	}
 }
