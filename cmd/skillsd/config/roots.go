@@ -199,10 +199,21 @@ func Real(path string) string {
 
 // Resolved resolves the links of the part of a path that exists.
 func Resolved(path string) string {
-	real, err := filepath.EvalSymlinks(path)
-	if err == nil {
-		return real
+	// The kernel finds the part that exists with one call for each missing name; EvalSymlinks would look up
+	// every directory above it again.
+	at, missing := path, ""
+	for filepath.Dir(at) != at {
+		_, err := os.Lstat(at)
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		at, missing = filepath.Dir(at), filepath.Join(filepath.Base(at), missing)
 	}
+	real, err := filepath.EvalSymlinks(at)
+	if err == nil {
+		return filepath.Join(real, missing)
+	}
+	// A link that leads nowhere exists.
 	if parent := filepath.Dir(path); errors.Is(err, fs.ErrNotExist) && parent != path {
 		return filepath.Join(Resolved(parent), filepath.Base(path))
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -189,7 +190,7 @@ func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *cert
 		// unauthenticated; the rest is for runs and scans.
 		MaxConnections: max(3*few, 8), MaxStrangers: max(2*few, 4),
 		Rate: h.RequestRate(), Burst: int(2 * h.RequestRate()),
-		OnlyHandles: h.Activation == "handle", Memory: garbage.Within(0)}
+		OnlyHandles: h.Activation == "handle", Memory: garbage.Within(native.GroupMemory())}
 	// The server also accepts the hosts of its public URL and its address, and pages of the public URL.
 	if u, err := url.Parse(h.PublicURL); err == nil && u.Hostname() != "" {
 		opts.Hosts = append(opts.Hosts, u.Hostname())

@@ -85,13 +85,14 @@ func (p *Plan) findPaths() (err error) {
 		}
 		own.real = config.Real(own.path)
 	}
+	real := realRoots(p.roots)
 	// Roots that are dropped need no check below, so it comes first.
-	p.dropAwaited()
+	p.dropAwaited(real)
 	searched, err := o.searched()
 	if err != nil {
 		return err
 	}
-	if err := checkPaths(p.roots, configFile, p.own, p.WorkspacePath, p.Workspace.Mode); err != nil {
+	if err := checkPaths(p.roots, real, configFile, p.own, p.WorkspacePath, p.Workspace.Mode); err != nil {
 		return err
 	}
 	p.Workspace.ReadOnly, err = servedBelow(p.WorkspacePath, p.Workspace, p.roots,
@@ -104,7 +105,7 @@ func (p *Plan) findPaths() (err error) {
 	if p.Workspace.Mode == sandbox.WorkspaceRO {
 		writable = "" // read-only for scripts
 	}
-	if err := checkPaths(p.roots, "", searched, writable, p.Workspace.Mode); err != nil {
+	if err := checkPaths(p.roots, real, "", searched, writable, p.Workspace.Mode); err != nil {
 		return err
 	}
 	if !o.FromClient {
@@ -129,9 +130,21 @@ func (p *Plan) findPaths() (err error) {
 	return nil
 }
 
+// realRoots returns the directories of roots with their links resolved, by the directory as given. Each is
+// compared with many paths, and to resolve one that does not exist takes a system call for each of its names.
+func realRoots(roots []skills.Root) map[string]string {
+	real := make(map[string]string, len(roots))
+	for i := range roots {
+		if dir := roots[i].Dir; real[dir] == "" && roots[i].FS == nil {
+			real[dir] = config.Real(dir)
+		}
+	}
+	return real
+}
+
 // dropAwaited stops waiting for a missing skills directory that a script could create, or that would contain
 // the server's own files. Changes to a staged workspace never create a conventional directory.
-func (p *Plan) dropAwaited() {
+func (p *Plan) dropAwaited(real map[string]string) {
 	o := p.options
 	dir, mode := p.WorkspacePath, p.Workspace.Mode
 	if o.FromClient && dir == "" {
@@ -141,7 +154,7 @@ func (p *Plan) dropAwaited() {
 		if !root.Awaited {
 			return false
 		}
-		missing := config.Real(root.Dir)
+		missing := real[root.Dir]
 		holds := func(own ownPath) bool { return isInside(own.real, missing) }
 		installed := isInside(missing, p.own[0].real)
 		writable := mode == sandbox.WorkspaceRW && !installed &&
@@ -268,16 +281,18 @@ func (p *Plan) Shows(dir string) bool {
 
 // checkPaths rejects a layout in which a model or a script could reach the server's own files, or a script
 // could write the configuration of the next server or the skills of others. configFile is the path of the
-// configuration file, which may not exist; the path of the workspace has no links.
-func checkPaths(roots []skills.Root, configFile string, own []ownPath, workspace string,
-	mode sandbox.WorkspaceMode) error {
+// configuration file, which may not exist; the path of the workspace has no links. real has the directories
+// of the roots without links.
+func checkPaths(
+	roots []skills.Root, real map[string]string, configFile string, own []ownPath, workspace string,
+	mode sandbox.WorkspaceMode,
+) error {
 	for _, root := range roots {
 		if root.FS != nil {
 			continue
 		}
-		dir := config.Real(root.Dir)
 		for _, own := range own {
-			if isInside(own.real, dir) {
+			if isInside(own.real, real[root.Dir]) {
 				return exit.Usagef("move it outside of the directories of skills",
 					"%s %s lies inside the directory of skills %s", own.what, own.path, root.Dir)
 			}

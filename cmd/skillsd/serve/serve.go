@@ -244,12 +244,17 @@ func Unreleased(entry policy.Entry) string {
 // restAfter is how long after the first scan a server does its deferred work, which no client waits for.
 const restAfter = 100 * time.Millisecond
 
+// collectUsually ends the delay of garbage collection. The limit of the control group takes reading several
+// files of the kernel; the limit of the delay is below it until then.
+func collectUsually() {
+	garbage.Within(native.GroupMemory())
+	garbage.Usual()
+}
+
 // serve runs the transport and, concurrently, the first scan and then the watch. It returns an error before
 // it answers any client if a skill, root or session that the operator named is missing.
 func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, logger *slog.Logger) error {
 	registry := p.Registry
-	// It reads several files of the kernel, and the first client need not wait for them.
-	go func() { garbage.Within(native.GroupMemory()) }()
 	// Only with these options can the result of the scan prevent the start. Otherwise clients need not wait
 	// for the scan.
 	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != "" || p.Cluster != nil
@@ -270,7 +275,7 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 	group.Go(func() {
 		if !loaded {
 			if err := server.Load(background); err != nil {
-				garbage.Usual()
+				collectUsually()
 				if background.Err() == nil {
 					logger.ErrorContext(ctx, "skills could not be loaded", tint.Err(err))
 				}
@@ -285,7 +290,7 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 		case <-time.After(restAfter):
 		case <-background.Done():
 		}
-		garbage.Usual()
+		collectUsually()
 		// Report other users with write access to skills even if the server ended quickly.
 		warnOfOthers(ctx, registry.Snapshot(), logger)
 		if background.Err() != nil {

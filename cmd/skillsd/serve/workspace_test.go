@@ -178,7 +178,7 @@ func TestCheckPaths(t *testing.T) {
 		{"skills", sandbox.WorkspaceRO, true},
 		{"skills/demo", sandbox.WorkspaceRO, true},
 	} {
-		err := checkPaths(roots, at("conf/config.yaml"), own, at(tt.workspace), tt.mode)
+		err := checkPaths(roots, realRoots(roots), at("conf/config.yaml"), own, at(tt.workspace), tt.mode)
 		if (err == nil) != tt.ok {
 			t.Errorf("checkPaths(%s, %s) = %v", tt.workspace, tt.mode, err)
 		}
