@@ -51,15 +51,11 @@ func (s *machineSetup) adopt(ctx context.Context) error {
 		if len(fresh) == 0 {
 			continue
 		}
-		dir, err := s.record.Take(fresh)
-		if err != nil {
-			s.app.say("warning", err.Error())
-			failed = errors.Join(failed, err)
+		dir, err := s.take(fresh)
+		failed = errors.Join(failed, err)
+		if dir != "" {
+			failed = errors.Join(failed, s.installAdopted(ctx, dir))
 		}
-		if dir == "" {
-			continue
-		}
-		failed = errors.Join(failed, s.installAdopted(ctx, dir))
 	}
 	failed = errors.Join(failed, s.adoptCopies(copies, trees))
 	failed = errors.Join(failed, s.adoptLinks(links))
@@ -124,12 +120,8 @@ func (s *machineSetup) adoptCopies(
 	}
 	var failed error
 	for _, group := range grouped(equal) {
-		dir, err := s.record.Take(group)
-		if err != nil {
-			s.app.say("warning", err.Error())
+		if _, err := s.take(group); err != nil {
 			failed = errors.Join(failed, err)
-		}
-		if dir == "" {
 			continue
 		}
 		s.app.notef("moved %s of %s too, since skillsd serves the same files",
@@ -144,15 +136,24 @@ func (s *machineSetup) adoptLinks(links []clients.OwnSkill) (failed error) {
 		return fsys.Exists(filepath.Join(link.Dir, link.Name, "SKILL.md"))
 	})
 	for _, group := range grouped(links) {
-		if _, err := s.record.Take(group); err != nil {
-			s.app.say("warning", err.Error())
-			failed = errors.Join(failed, err)
-		}
+		_, err := s.take(group)
+		failed = errors.Join(failed, err)
 	}
 	return failed
 }
 
-// noteStays says why a skill stays with its client: another with its name is installed, or it is not served.
+// take moves skills of one directory into a new directory, and prints why one could not be moved. It returns
+// the new directory, which has the others.
+func (s *machineSetup) take(group []clients.OwnSkill) (dir string, err error) {
+	dir, err = s.record.Take(group)
+	if err != nil {
+		s.app.say("warning", err.Error())
+	}
+	return dir, err
+}
+
+// noteStays prints why a skill stays with its client: another with its name is installed, or it is not
+// served.
 func (s *machineSetup) noteStays(path string, isNamed bool) {
 	if isNamed {
 		s.app.notef("%s stays there: another skill with its name is installed", report.Printable(path))

@@ -500,12 +500,17 @@ func (s *Session) waitTurn(ctx context.Context, r *run) (*turn, error) {
 	case err == nil:
 		return &turn{release: slot.Release, queued: slot.Queued()}, nil
 	case isLate:
-		return nil, fault.RunsLate.Because(err, "{wait}", fmt.Sprintf("%g minutes", admit.MaxWait.Minutes()),
-			"{before}", strconv.Itoa(late.Before))
+		return nil, waitedTooLong(late)
 	case ctx.Err() == nil && !errors.Is(err, admit.ErrClosed):
 		return nil, fault.RunsCrowded.Because(err)
 	}
 	return nil, errWaitEnded
+}
+
+// waitedTooLong returns the error of a run that got no slot in time.
+func waitedTooLong(late *admit.LateError) *Error {
+	return fault.RunsLate.Because(late, "{wait}", fmt.Sprintf("%g minutes", admit.MaxWait.Minutes()),
+		"{before}", strconv.Itoa(late.Before))
 }
 
 // errWaitEnded means that the call was canceled, or its server stopped, while the run waited for its slot.

@@ -183,6 +183,40 @@ func TestCheckPaths(t *testing.T) {
 			t.Errorf("checkPaths(%s, %s) = %v", tt.workspace, tt.mode, err)
 		}
 	}
+	if err := os.Symlink(at("state"), at("link")); err != nil {
+		t.Skipf("missing capability: symbolic links: %v", err)
+	}
+	roots[0].Dir = at("link")
+	if err := checkPaths(roots, realRoots(roots), "", own, "", sandbox.WorkspaceRO); err == nil {
+		t.Error("a link to the state is served")
+	}
+}
+
+// TestDropAwaited stops waiting for directories that a script could make, also if a link leads there.
+func TestDropAwaited(t *testing.T) {
+	base := dirsIn(t, "ws", "elsewhere", "state")
+	at := func(name string) string { return filepath.Join(base, name) }
+	if err := os.Symlink(at("ws"), at("link")); err != nil {
+		t.Skipf("missing capability: symbolic links: %v", err)
+	}
+	for _, tt := range []struct {
+		dir  string
+		mode sandbox.WorkspaceMode
+		left int
+	}{
+		{"elsewhere/skills", sandbox.WorkspaceRW, 1},
+		{"ws/skills", sandbox.WorkspaceRW, 0},
+		{"ws/skills", sandbox.WorkspaceStaged, 1},
+		{"link/skills", sandbox.WorkspaceRW, 0},
+		{"link/skills", sandbox.WorkspaceStaged, 1},
+	} {
+		p := &Plan{options: &Options{}, own: []ownPath{{"--state", at("state"), at("state")}},
+			roots: []skills.Root{{Dir: at(tt.dir), Awaited: true}}, WorkspacePath: at("ws"),
+			Workspace: sandbox.Workspace{Mode: tt.mode}}
+		if p.dropAwaited(realRoots(p.roots)); len(p.roots) != tt.left {
+			t.Errorf("%s, %s: %d roots are left, want %d", tt.dir, tt.mode, len(p.roots), tt.left)
+		}
+	}
 }
 
 func TestServedBelow(t *testing.T) {
