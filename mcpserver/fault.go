@@ -23,7 +23,7 @@ const (
 	// maxFaultLine is the longest client message, in bytes, that is read while the server cannot start.
 	maxFaultLine = 8 << 20
 	// againID is the id of the initialize request that a started server gets in place of its client's own.
-	againID = `"skillsd-mended"`
+	againID = `"skillsd-restarted"`
 )
 
 // Fault is a server that cannot start, as its client on stdio sees it: it serves no skills and runs nothing.
@@ -65,56 +65,71 @@ func (f *Fault) Serve(ctx context.Context) {
 	chunks := f.read(ctx)
 	patience, ticker := time.After(faultPatience), time.NewTicker(faultLook)
 	defer ticker.Stop()
-	var rest, opening []byte // opening is the initialize request of a client that waits for the server
+	var client faultClient
+	var rest []byte
 	for {
 		line, more, whole := bytes.Cut(rest, []byte("\n"))
-		if !whole {
-			select {
-			case chunk, open := <-chunks:
-				rest = append(rest, chunk...)
-				if !open || len(rest) > maxFaultLine {
-					return
-				}
-			case <-ticker.C:
-				if opening != nil && f.Changed() && f.start(ctx, opening, rest, chunks) {
-					return
-				}
-			case <-patience:
-				return
-			case <-ctx.Done():
+		if whole {
+			rest = more
+			again, ok := f.receive(&client, line)
+			if !ok || again && f.start(ctx, client.opening, rest, chunks) {
 				return
 			}
 			continue
 		}
-		rest = more
-		var call faultCall
-		if len(bytes.TrimSpace(line)) == 0 {
-			continue
-		}
-		if json.Unmarshal(line, &call) != nil && patience != nil {
-			return
-		}
-		begins := call.Method == string(mcp.MethodInitialize)
-		if patience != nil && !begins && call.Method != string(mcp.MethodServerDiscover) {
-			return
-		}
-		patience = nil
-		if begins {
-			opening = nil
-			if slices.Contains([]string{"codex-mcp-client", "gemini-cli-mcp-client"},
-				call.Params.Client.Name) {
-				opening = slices.Clone(line)
+		select {
+		case chunk, open := <-chunks:
+			rest = append(rest, chunk...)
+			if !open || len(rest) > maxFaultLine {
+				return
 			}
-		}
-		if len(call.ID) == 0 || call.Method == "" {
-			// Notifications and responses get no answer (JSON-RPC 2.0).
-			continue
-		}
-		again := f.answer(&call, opening != nil)
-		if again && f.start(ctx, opening, rest, chunks) {
+		case <-ticker.C:
+			if client.opening != nil && f.Changed() && f.start(ctx, client.opening, rest, chunks) {
+				return
+			}
+		case <-patience:
+			if !client.speaks {
+				return
+			}
+		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// faultClient is the state of the client of a Fault.
+type faultClient struct {
+	speaks  bool   // its first message was one of the protocol
+	opening []byte // its initialize request if it gets the server without skills, else nil
+}
+
+// hidesErrors are the clients whose models never see the error of an initialize request.
+var hidesErrors = []string{"codex-mcp-client", "gemini-cli-mcp-client"}
+
+// receive answers a line of the client. again reports whether to try the start again after the answer; ok is
+// false if the peer does not speak the protocol.
+func (f *Fault) receive(client *faultClient, line []byte) (again, ok bool) {
+	if len(bytes.TrimSpace(line)) == 0 {
+		return false, true
+	}
+	var call faultCall
+	err := json.Unmarshal(line, &call)
+	begins := call.Method == string(mcp.MethodInitialize)
+	if !client.speaks && (err != nil || !begins && call.Method != string(mcp.MethodServerDiscover)) {
+		return false, false
+	}
+	client.speaks = true
+	if begins {
+		client.opening = nil
+		if slices.Contains(hidesErrors, call.Params.Client.Name) {
+			client.opening = slices.Clone(line)
+		}
+	}
+	if len(call.ID) == 0 || call.Method == "" {
+		// Notifications and responses get no answer (JSON-RPC 2.0).
+		return false, true
+	}
+	return f.answer(&call, client.opening != nil), true
 }
 
 // read returns the input in chunks; the channel is closed at the end of the input.
@@ -160,7 +175,7 @@ func (f *Fault) answer(call *faultCall, kept bool) (again bool) {
 		result = map[string]any{}
 	case call.Method == methodListTools:
 		result = map[string]any{"tools": []any{map[string]any{"name": ToolProblem,
-			"description": "Says why there are no skills. " + f.sentence(),
+			"description": "Returns why there are no skills. " + f.sentence(),
 			"inputSchema": map[string]any{"type": "object", "properties": map[string]any{}},
 			"annotations": map[string]bool{"readOnlyHint": true, "destructiveHint": false,
 				"openWorldHint": false}}}}
@@ -198,7 +213,7 @@ func (f *Fault) start(ctx context.Context, opening, rest []byte, chunks <-chan [
 	in, feed := io.Pipe()
 	up, ended := make(chan struct{}), make(chan string, 1)
 	go func() {
-		ended <- f.Start(ctx, &firstRead{Reader: in, up: up}, &mended{Writer: f.Out, fault: f})
+		ended <- f.Start(ctx, &firstRead{Reader: in, up: up}, &takeover{Writer: f.Out, fault: f})
 		in.Close()
 	}()
 	select {
@@ -240,18 +255,18 @@ func (r *firstRead) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// mended is the output of a server that took over a connection: it replaces the answer to the initialize
+// takeover is the output of a server that took over a connection: it replaces the answer to the initialize
 // request, which the client did not send, with notifications of the new lists. Each message is one Write, and
 // Writes do not overlap.
-type mended struct {
+type takeover struct {
 	io.Writer
-	fault *Fault
-	said  bool
+	fault     *Fault
+	announced bool // the notifications were sent
 }
 
-func (w *mended) Write(line []byte) (int, error) {
-	if !w.said && strings.Contains(string(line[:min(len(line), 80)]), `"id":`+againID) {
-		w.said = true
+func (w *takeover) Write(line []byte) (int, error) {
+	if !w.announced && strings.Contains(string(line[:min(len(line), 80)]), `"id":`+againID) {
+		w.announced = true
 		for _, method := range listMethods() {
 			w.fault.send(map[string]any{"jsonrpc": "2.0", "method": method})
 		}

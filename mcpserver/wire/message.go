@@ -44,58 +44,25 @@ type message struct {
 // for the answer.
 func parse(raw []byte) (*message, *Error) {
 	m := &message{raw: raw}
-	start := skipSpace(raw, 0)
-	if start < len(raw) && raw[start] == '[' {
-		return m, invalidRequest("batches are not supported")
+	if err := checkObject(raw); err != nil {
+		return m, err
 	}
-	// encoding/json would accept invalid UTF-8 and replace it.
-	if !utf8.Valid(raw) || !json.Valid(raw) {
-		return m, &Error{Code: mcp.PARSE_ERROR, Message: "parse error"}
+	version, method, err := m.readMembers()
+	if err != nil {
+		m.id = nil
+		return m, err
 	}
-	if raw[start] != '{' {
-		return m, invalidRequest("a message must be an object")
+	isID := true
+	if m.id != nil {
+		m.key, isID = idKey(m.id)
 	}
-	var version, method json.RawMessage
-	fields := []struct {
-		name  string
-		value *json.RawMessage
-	}{
-		{"jsonrpc", &version}, {"method", &method}, {"id", &m.id},
-		{"params", &m.params}, {"result", &m.result}, {"error", &m.failure},
-	}
-	for quoted, value := range objectMembers(raw) {
-		key := unquote(quoted)
-		for _, f := range fields {
-			// encoding/json takes the last of repeated keys and ignores case. Other parsers could read such a
-			// message differently.
-			if !strings.EqualFold(key, f.name) {
-				continue
-			}
-			if key != f.name || *f.value != nil {
-				m.id = nil
-				return m, invalidRequest("repeated or misspelt key " + f.name)
-			}
-			*f.value = value
-		}
-	}
-	known := m.id == nil
-	if !known {
-		m.key, known = idKey(m.id)
-	}
-	if !known {
+	if !isID {
 		m.id = nil
 	}
-	answer := m.result != nil || m.failure != nil
-	values, levels := count(raw)
-	var large *Error
+	large := checkSize(raw)
+	isAnswer := m.result != nil || m.failure != nil
 	switch {
-	case values > maxValues:
-		large = invalidRequest(fmt.Sprintf("message with more than %d keys and elements", maxValues))
-	case levels > maxLevels:
-		large = invalidRequest(fmt.Sprintf("message nested deeper than %d levels", maxLevels))
-	}
-	switch {
-	case method == nil && answer:
+	case method == nil && isAnswer:
 		// A response is never answered, even if it is invalid: otherwise two sides could answer each other's
 		// errors forever.
 		m.kind = response
@@ -107,11 +74,11 @@ func parse(raw []byte) (*message, *Error) {
 		return m, nil
 	case large != nil:
 		return m, large
-	case !known:
+	case !isID:
 		return m, invalidRequest("id must be a string or a number")
 	case string(version) != `"`+mcp.JSONRPC_VERSION+`"`:
 		return m, invalidRequest("jsonrpc must be \"2.0\"")
-	case method == nil || answer:
+	case method == nil || isAnswer:
 		return m, invalidRequest("neither a request nor a response")
 	case method[0] != '"':
 		return m, invalidRequest("method must be a string")
@@ -123,10 +90,62 @@ func parse(raw []byte) (*message, *Error) {
 		m.kind = notification
 		return m, nil
 	}
-	if err := checkParams(m.method, m.params); err != nil {
-		return m, err
+	return m, checkParams(m.method, m.params)
+}
+
+// checkObject rejects a text that is not one JSON object in UTF-8.
+func checkObject(raw []byte) *Error {
+	start := skipSpace(raw, 0)
+	if start < len(raw) && raw[start] == '[' {
+		return invalidRequest("batches are not supported")
 	}
-	return m, nil
+	// encoding/json would accept invalid UTF-8 and replace it.
+	if !utf8.Valid(raw) || !json.Valid(raw) {
+		return &Error{Code: mcp.PARSE_ERROR, Message: "parse error"}
+	}
+	if raw[start] != '{' {
+		return invalidRequest("a message must be an object")
+	}
+	return nil
+}
+
+// checkSize rejects a message with too many values or levels.
+func checkSize(raw []byte) *Error {
+	values, levels := count(raw)
+	switch {
+	case values > maxValues:
+		return invalidRequest(fmt.Sprintf("message with more than %d keys and elements", maxValues))
+	case levels > maxLevels:
+		return invalidRequest(fmt.Sprintf("message nested deeper than %d levels", maxLevels))
+	}
+	return nil
+}
+
+// readMembers sets the id, the params, the result and the failure of a message, and returns its other two
+// members; a member that is missing is nil.
+func (m *message) readMembers() (version, method json.RawMessage, _ *Error) {
+	fields := []struct {
+		name  string
+		value *json.RawMessage
+	}{
+		{"jsonrpc", &version}, {"method", &method}, {"id", &m.id},
+		{"params", &m.params}, {"result", &m.result}, {"error", &m.failure},
+	}
+	for quoted, value := range objectMembers(m.raw) {
+		key := unquote(quoted)
+		for _, f := range fields {
+			// encoding/json takes the last of repeated keys and ignores case. Other parsers could read such a
+			// message differently.
+			if !strings.EqualFold(key, f.name) {
+				continue
+			}
+			if key != f.name || *f.value != nil {
+				return nil, nil, invalidRequest("repeated or misspelt key " + f.name)
+			}
+			*f.value = value
+		}
+	}
+	return version, method, nil
 }
 
 // objectMembers yields the members of a JSON object in order: the key with its quotes, and the value. raw
