@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,8 +13,146 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/pattern"
 )
+
+// Entry allows one script. The zero values of its options are the defaults.
+type Entry struct {
+	Skill string        // the skill's path; its frontmatter name is chosen by the skill, so it is not used
+	Path  string        // of the script
+	Pin   digest.Digest // of the script; empty: the skill's tree at server start is pinned
+	// of all files of the skill, with a Pin; empty: the other files may change
+	Tree digest.Digest
+	// PinScript pins only the script, by Pin or by its digest at server start: a run uses the other files of
+	// the skill as they are on disk. It excludes a Tree.
+	PinScript bool
+
+	Network []string // exact hosts that a run may reach; none by default
+	Env     []string // names of variables passed through
+	Secrets []string // names of secrets in the environment
+	Release Release  // empty: the policy's default
+	Ask     Ask      // empty: AskTier
+	Target  Target   // empty: TargetSandbox
+
+	Workspace string        // none, ro, staged or rw; empty: the grant for all scripts
+	Timeout   time.Duration // maximum, and default for calls; 0: the server's
+	Memory    int64         // bytes; 0: the server's
+	Execution string        // "stdin": its interpreter reads the script there; empty: from the stored tree
+
+	// name of the environment of packages for the script; empty: none
+	Environment string
+
+	// SearchPath lists absolute directories in which a script on the host finds programs, before the default
+	// ones. PATH of the server is not used, since the user that starts the server controls it.
+	SearchPath []string
+}
+
+// Ask is how often the user is asked about runs of an entry.
+type Ask string
+
+// The values of Ask. With AskNever, the operator approves these exact bytes: it needs a Pin.
+const (
+	AskTier    Ask = "tier"    // as the skill's tier requires
+	AskAlways  Ask = "always"  // before every run
+	AskSession Ask = "session" // until they allow the script for the rest of the session
+	AskNever   Ask = "never"
+)
+
+// EntryError reports an invalid allowlist entry.
+type EntryError struct{ Spec, Reason string }
+
+func (e *EntryError) Error() string { return fmt.Sprintf("%s: %q", e.Reason, Clip(e.Spec)) }
+
+const (
+	pinMark   = "@sha256:"
+	pinScript = "script" // the value of the option pin
+)
+
+var segment = pattern.New(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// isSkillPath reports whether a text may be the path of a skill in the configuration: canonical, with
+// directory names that users can read and type. An operator who allows a script must see the whole path of
+// its skill, so no path may look like another one or like a pattern.
+func isSkillPath(path string) bool {
+	odd := func(r rune) bool { return r != ' ' && !unicode.IsGraphic(r) || r > ' ' && unicode.IsSpace(r) }
+	clean, err := skills.CleanPath(path)
+	// A leading hyphen would be read as a flag by `skillsd allow`, and a colon ends the path in an entry.
+	return err == nil && clean == path && path[0] != '-' && !strings.ContainsAny(path, ":*?[") &&
+		!strings.ContainsFunc(path, odd) && !slices.ContainsFunc(strings.Split(path, "/"),
+		func(name string) bool { return strings.TrimSpace(name) != name })
+}
+
+// InPlugin returns PLUGIN/SKILL:PATH for PLUGIN:SKILL:PATH, as clients write the skills of plugins. Neither a
+// skill nor a script has a colon in its path, so no entry has this form.
+func InPlugin(spec string) (string, bool) {
+	parts := strings.SplitN(spec, ":", 3)
+	if len(parts) < 3 || strings.Contains(parts[1], "/") {
+		return "", false
+	}
+	skill := parts[0] + "/" + parts[1]
+	file, _, _ := strings.Cut(parts[2], ":")
+	file, _, _ = strings.Cut(file, pinMark)
+	if _, err := skills.CleanScriptPath(file); err != nil || !isSkillPath(skill) {
+		return "", false
+	}
+	return skill + ":" + parts[2], true
+}
+
+// ParseEntry parses SKILL:PATH[@sha256:HEX], with the path of a script (see [skills.CleanScriptPath]),
+// optionally followed by ":execution=stdin" and ":pin=script". It splits at the first ":" and the last
+// "@sha256:", and cuts options off the end. A script path contains no ":", so it cannot look like an option.
+// Names are exact: there are no patterns.
+//
+// Errors: *EntryError.
+func ParseEntry(spec string) (Entry, error) {
+	refuse := func(reason string) (Entry, error) { return Entry{}, &EntryError{Spec: spec, Reason: reason} }
+	skill, rest, ok := strings.Cut(spec, ":")
+	skill = strings.Trim(skill, " ")
+	if !ok || skill == "" || strings.TrimSpace(rest) == "" {
+		return refuse("an entry must have the form SKILL:scripts/PATH")
+	}
+	if !isSkillPath(skill) {
+		return refuse("a skill's path has directories with / between them, as `skillsd list` prints " +
+			"it, without " +
+			`\, :, *, ?, [, a leading - and characters that cannot be seen`)
+	}
+	entry := Entry{Skill: skill}
+	for {
+		// From the end, since only options may follow the last colon: paths contain none.
+		at := strings.LastIndexByte(rest, ':')
+		name, value, ok := strings.Cut(rest[at+1:], "=")
+		if at < 0 || !ok {
+			break
+		}
+		switch {
+		case name == "execution" && value == ExecutionStdin && entry.Execution == "":
+			entry.Execution = value
+		case name == "pin" && value == pinScript && !entry.PinScript:
+			entry.PinScript = true
+		default:
+			return refuse("after the script there may be :execution=stdin and :pin=script, once each")
+		}
+		rest = rest[:at]
+	}
+	if at := strings.LastIndex(rest, pinMark); at >= 0 {
+		entry.Pin = digest.Digest(strings.Trim(rest[at+1:], " "))
+		// A pin that no digest can equal would look like a decision and allow nothing.
+		if entry.Pin.Validate() != nil {
+			return refuse("a pin is @sha256: and 64 lower-case hexadecimal digits")
+		}
+		rest = rest[:at]
+	}
+	path, err := skills.CleanScriptPath(rest)
+	if full, ok := InPlugin(spec); err != nil && ok {
+		return refuse("a skill of a plugin is written as " + full)
+	}
+	if err != nil {
+		return refuse(err.Error())
+	}
+	entry.Path = path
+	return entry, nil
+}
 
 // MaxTimeout is the longest timeout that an entry may have.
 const MaxTimeout = 10 * time.Minute
@@ -31,36 +168,6 @@ const (
 	maxHosts = 64
 	maxNames = 64
 )
-
-// NewAllowlist returns an allowlist of entries with options. As in [ParseAllowlist], equal entries collapse
-// and the order is kept. Entries with the same script and pin but another tree or other options are rejected,
-// since their order would decide.
-//
-// Errors: *EntryError for the first invalid entry.
-func NewAllowlist(entries []Entry) (Allowlist, error) {
-	list := Allowlist{index: map[scriptKey][]Entry{}}
-	for _, entry := range entries {
-		if err := entry.check(); err != nil {
-			if wrong, ok := errors.AsType[*EntryError](err); ok {
-				return Allowlist{}, wrong
-			}
-			return Allowlist{}, &EntryError{Spec: entry.Spec(), Reason: err.Error()}
-		}
-		key := scriptKey{entry.Skill, entry.Path}
-		same := slices.IndexFunc(list.index[key], func(other Entry) bool { return other.Pin == entry.Pin })
-		if same < 0 {
-			list.entries = append(list.entries, entry)
-			list.index[key] = append(list.index[key], entry)
-			continue
-		}
-		// The order would decide between them, and a line that is added must not change what another allows.
-		if !reflect.DeepEqual(list.index[key][same], entry) {
-			return Allowlist{}, &EntryError{Spec: entry.Spec(),
-				Reason: "two entries of this script have different options"}
-		}
-	}
-	return list, nil
-}
 
 // Change is the part of a skill that differs from an entry.
 type Change string
