@@ -117,7 +117,7 @@ func readTool() mcp.Tool {
 	args := arguments{
 		"skill": {text: "Path or unique name of the skill"},
 		"path":  {text: "Path of the file in the skill, as load_skill lists it"},
-		"maxBytes": {text: "Most bytes to return (default 64000)",
+		"maxBytes": {text: fmt.Sprintf("Most bytes to return (default %d)", DefaultReadBytes),
 			least: new(0.0), most: new(float64(MaxReadBytes))},
 		"offset":     {text: "Byte to start at", least: new(0.0)},
 		"activation": {text: handleText},

@@ -27,7 +27,7 @@ type Option struct {
 	Key     string // in the file, with dots; empty for an option of the command line only
 	Flag    string // without hyphens; empty for an option of the file only
 	Part    string // the name in a flag of NAME=VALUE pairs; else empty
-	Default string
+	Default string // only without a Part: the default of a part is set where its value is read
 	Section Section
 	Help    string // in the form of pflag: the name of the value is in backquotes
 
