@@ -123,68 +123,89 @@ func appendUnsplit(clean, line []byte) []byte {
 	return clean
 }
 
-// searchConfig searches a line for an order to change the configuration of an agent. It is plain if it is
-// meant to happen unseen or takes rights, or if a command writes the configuration of all projects of the
-// user.
-func (s *Scanner) searchConfig(line []byte, seen group) {
-	const near = 6 // lines
-	if s.configured > 0 && (s.line > s.configured+near || s.program != none) {
-		s.configured = 0
+// command is a command line that may continue after a backslash or a pipe.
+type command struct {
+	text []byte
+	line int // its first line
+}
+
+// add appends a line, and reports whether the command continues on the next line.
+func (c *command) add(line []byte, number int) (more bool) {
+	if len(c.text) == 0 {
+		c.line = number
 	}
-	if seen&configs != 0 && s.spend(line) {
-		if m := configuration().FindIndex(line); m != nil {
-			// To change the configuration of an agent is the purpose of many skills, so an order alone is a
-			// fact.
-			plain := s.program == none && (isStealthy(line) || s.recent.last(2, isStealthy) ||
-				s.fence.open() && ofUser().Match(line) || replaces().Match(line) ||
-				sendsLater().Match(line[m[1]:])) &&
-				!s.isExample(line[:m[0]], line)
-			s.countIf(plain, Config, s.line)
-			s.configured = s.line
-			if plain {
-				s.configured = 0
+	c.text = append(c.text, line...)
+	text := bytes.TrimRight(c.text, " \t\r")
+	switch {
+	case len(text) == 0 || len(text) >= maxLine:
+		return false
+	case text[len(text)-1] == '\\':
+		c.text = append(text[:len(text)-1], ' ')
+		return true
+	}
+	return text[len(text)-1] == '|'
+}
+
+// searchCommand searches for a download that is passed to a shell, in a command that may continue on the next
+// line. The cells of a table are separate commands.
+func (s *Scanner) searchCommand(line []byte) {
+	row := bytes.TrimLeft(line, " \t")
+	if s.markdown && len(row) > 0 && row[0] == '|' && len(s.command.text) == 0 {
+		for cell := range cells(row) {
+			s.command.add(cell, s.line)
+			s.endCommand()
+		}
+		return
+	}
+	if more := s.command.add(line, s.line); !more {
+		s.endCommand()
+	}
+}
+
+// endCommand decides about the collected command.
+func (s *Scanner) endCommand() {
+	if s.spend(s.command.text) {
+		s.drops(s.command.text)
+		if s.searchPipe(s.command.text) {
+		} else if s.startsDropped(s.command.text, s.command.line) {
+		} else if m := savedAs(s.command.text); m != nil {
+			name, to := s.command.text[m[2]:m[3]], m[3]
+			name = name[max(bytes.LastIndexByte(name, '/'), bytes.LastIndexByte(name, '\\'))+1:]
+			// /dev/null keeps no file that could be started. A letter alone is often the value of another
+			// option.
+			isFile := len(name) > 1 || len(name) == 1 && m[3]-m[2] > 1
+			if isFile && string(name) != "null" && !fromHere(s.command.text) {
+				s.saved, s.savedLine = append(s.saved[:0], name...), s.line
+				s.open = openAddress(s.command.text)
+				s.searchRun(s.command.text[to:], s.command.line)
 			}
-			return
 		}
 	}
-	if s.configured > 0 && len(line) > 0 && s.spend(line) && isStealthy(line) && !s.isExample(nil,
-		line) {
-		s.countPlain(Config, s.configured)
-		s.configured = 0
-	}
+	s.command.text = s.command.text[:0]
 }
 
-// stealthy matches words that turn an order to change a configuration into an attack: the user is not asked
-// or does not learn of it, or later sessions no longer ask.
-var stealthy = pattern.New(`(?i)\b(?:silently|secretly|quietly)\b|\bwithout (?:asking|telling|informing|` +
-	`notifying|prompting|confirm\w*|` +
-	`mention\w*|the user)|\b(?:do not|don'?t|never|no need to) (?:ask|tell|mention|inform|notify|show|` +
-	`prompt|alert)\b[^.]{0,30}\b` +
-	`(?:user|this|that|it|them|permission|confirmation)\b|\bbypassPermissions\b|` +
-	`dangerously-skip-permissions|` +
-	`"?enableAllProjectMcpServers"?\s*:\s*true|\bANTHROPIC_BASE_URL\b.{0,20}http|"(?:Bash|` +
-	`Shell)\(:?\*\)"|"allow"\s*:\s*\[\s*"(?:Bash|Shell|\*)"|` +
-	`\b(?:before|in) (?:every|each|any|all) (?:future |new |later )?(?:session|response|reply|answer|` +
-	`task|message|commit)s?\b.{0,80}` +
-	`(?:https?://|curl|wget|run |execute|send|upload|fetch)|\|\s*(?:ba|z)?sh\b`)
+// shells matches programs that execute their input.
+const shells = `(?:sudo\s+(?:-\S+\s+)*)?(?:env\s+)?(?:\w+=\S*\s+)*(?:/(?:usr/)?bin/)?` +
+	`(?:(?:ba|z|da|k|a|fi)?sh\b|(?:python3?|node|perl|ruby|php)(?:\s+-)?(?:\s*$|["')` + "`" + `]|\s*[;&|]))`
 
-// sendsLater matches a text for later sessions that orders them to send something to an address.
-var sendsLater = pattern.New(`(?i)\b(?:send|upload|forward|transmit|exfiltrate|leak)\b[^.!?]{1,60}https?://`)
+// pipeToShell matches a command that downloads or decodes into a shell: by a pipe, by substitution, by
+// process substitution, or the same in PowerShell. A pipe needs an address before it: prose about "curl | sh"
+// is not a command.
+var pipeToShell = pattern.New(`(?i)` +
+	`\b(?:curl|wget)\s[^|]*[/.$][^|]*\|(?:.*\|)?\s*` + shells +
+	`|\bbase64\s+(?:-d|--decode)\b.*\|\s*` + shells +
+	`|\b(?:(?:ba|z|da|k|a)?sh|eval|source|exec)\s+(?:-\S+\s+)*["']?` +
+	"(?:<\\(|\\$\\(|`)" + `\s*(?:curl|wget|base64\s+-)` +
+	`|(?:^|\s)\.\s+<\(\s*(?:curl|wget)` +
+	`|\b(?:iwr|irm|invoke-webrequest|invoke-restmethod|curl|downloadstring)\b` +
+	`.*\|\s*(?:iex|invoke-expression)\b` +
+	`|\b(?:iex|invoke-expression)\b.*\b(?:iwr|irm|invoke-webrequest|invoke-restmethod|downloadstring)\b` +
+	`|\b(?:python3?|node|perl|ruby|php)\s+-(?:c|e|r)\s+["']?` + "(?:\\$\\(|`)" +
+	`\s*(?:curl|wget|base64\s+-)`)
 
-// isStealthy reports whether a line has such words, which no refusal turns into care.
-func isStealthy(line []byte) bool {
-	m := stealthy().FindIndex(line)
-	return m != nil && !isRefused(line[:m[0]])
+// mayRun reports whether a command has the parts of pipeToShell that an anchor does not cover; few have.
+func mayRun(command []byte) bool {
+	return slices.ContainsFunc([]string{"|", "/dev/tcp", "http:", "-c ", "`", "$(", "<(", "iex", "IEX",
+		"Iex", "xpression", " -e", " -E"},
+		func(text string) bool { return bytes.Contains(command, []byte(text)) })
 }
-
-// ofUser matches a redirection into the instructions for all projects. To show how a file of settings is made
-// is the purpose of many skills.
-var ofUser = pattern.New(`(?i)(?:>>?|\btee(?:\s+-a)?)\s*["']?(?:~` +
-	`|\$\{?HOME\}?)/\S{0,60}(?:CLAUDE(?:\.local)?|AGENTS|` +
-	`GEMINI)\.md`)
-
-// replaces matches an order to put a file of the skill in the place of settings that run commands.
-var replaces = pattern.New(`(?i)\b(?:copy|merge|install|move|symlink|link|put|paste` +
-	`|append)\b[^.]{0,20}["'` + "`" + `(]?(?:\./)?` +
-	`(?:[\w-]+/)+[\w.-]+\.json[^.]{0,40}\b(?:to|into|over|as|in)\b[^/~.]{0,30}["'` + "`" + `]?\S{0,20}` +
-	`(?:\.(?:claude|gemini)/settings(?:\.local)?\.json|\.vscode/tasks\.json|\.?mcp\.json)`)

@@ -23,14 +23,6 @@ func loads(line []byte) bool {
 	return slices.ContainsFunc(loaders, func(text string) bool { return bytes.Contains(line, []byte(text)) })
 }
 
-// isOpen reports whether one of the values is an open address.
-func isOpen(values []tainted) bool { return hasTaint(values, open) }
-
-// hasTaint reports whether one of the values is of a kind.
-func hasTaint(values []tainted, kind taint) bool {
-	return slices.ContainsFunc(values, func(t tainted) bool { return t.from&kind != 0 })
-}
-
 // savedIn matches the names of files into which a command downloads.
 var savedIn = pattern.New(`(?i)(?:\s(?:-[a-z]*o|--output(?:-document)?|-outfile)[\s=]+|\s>>?\s*` +
 	`|\|\s*tee\s+|downloadfile\([^,]*,\s*|` +
@@ -99,17 +91,6 @@ func (s *Scanner) drop(name []byte, from taint) {
 		return
 	}
 	s.name(string(name), from)
-}
-
-// name records a value and where it comes from.
-func (s *Scanner) name(name string, from taint) {
-	at := slices.IndexFunc(s.names, func(t tainted) bool { return t.name == name })
-	switch {
-	case at >= 0:
-		s.names[at].from |= from
-	case len(s.names) < maxNames:
-		s.names = append(s.names, tainted{name, from})
-	}
 }
 
 // value is the expression of a literal or a variable in a program.

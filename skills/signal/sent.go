@@ -100,14 +100,6 @@ var (
 var logins = pattern.New(`\s(?:-H|--header)[\s=]*(?:"[^"(\x60]*"|'[^']*')` +
 	`|\s["']?[\w-]+=\$\{?\w+\}?["']?(?:[\s)]|$)`)
 
-// hasSecret reports whether a text has a secret.
-func (s *Scanner) hasSecret(text []byte) bool { return s.hasKind(text, secret) }
-
-// hasKind reports whether a text has a value of a kind.
-func (s *Scanner) hasKind(text []byte, kind taint) bool {
-	return slices.ContainsFunc(s.taintOf(text), func(t tainted) bool { return t.from&kind != 0 })
-}
-
 // withoutKeys returns a line without the keys that log in and are not sent, and without public keys.
 func (s *Scanner) withoutKeys(line []byte) []byte {
 	has := func(text string) bool { return bytes.Contains(line, []byte(text)) }

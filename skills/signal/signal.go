@@ -13,7 +13,6 @@ package signal
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -121,10 +120,6 @@ type Scanner struct {
 
 	archive, packed []byte // an archive that the program opens, and what it is written into
 }
-
-// finding is the number of findings of a kind in a file, and the first line. The plain ones are more than
-// worth knowing.
-type finding struct{ count, line, last, plain, plainLine int }
 
 // Begin discards the findings and prepares for a file. At most limit bytes of it are searched.
 func (s *Scanner) Begin(file string, limit int) {
@@ -275,117 +270,6 @@ func (s *Scanner) search(line []byte) {
 	}
 }
 
-// searchPhrase searches a line, alone and joined with the end of the previous one, for a phrase.
-func (s *Scanner) searchPhrase(line []byte) {
-	// A phrase may go on in the next line, after the mark of a quotation, an item or a comment.
-	text := bytes.TrimRight(bytes.TrimLeft(line, " \t>#*/-"), " \t\r")
-	if found := s.anchors|s.beforeAnchors != 0 && s.hasPhrase(text); found {
-		// No other phrase begins in a match.
-		text, s.anchors = nil, 0
-	}
-	s.before = append(s.before[:0], text[len(text)-min(len(text), maxBefore):]...)
-	s.beforeLine, s.beforeAnchors = s.line, s.anchors
-}
-
-// maxBefore is the length of the part of a line that is joined with the next one, in bytes.
-const maxBefore = 200
-
-// hasPhrase reports whether a line, alone or with the previous one, has a phrase, and records it.
-func (s *Scanner) hasPhrase(text []byte) bool {
-	masks, near := anchoredBy(), s.anchors|s.beforeAnchors
-	if !slices.ContainsFunc(masks, func(mask uint64) bool { return mask&near != 0 }) {
-		return false
-	}
-	alone := len(s.before) + 1
-	s.before = append(append(s.before, ' '), text...)
-	if len(text) == 0 || !s.spend(s.before) {
-		return false
-	}
-	s.lower = appendLower(s.lower[:0], s.before)
-	// If case is ignored, two other characters match s and k.
-	folded := bytes.Contains(text, []byte("\u017f")) || bytes.Contains(text, []byte("\u212a"))
-	if folded {
-		s.lower = bytes.ReplaceAll(bytes.ReplaceAll(s.lower, []byte("\u017f"), []byte("s")),
-			[]byte("\u212a"), []byte("k"))
-	}
-	found, plain, line, plainLine := false, false, s.line, 0
-	for i := range injections {
-		// To match an expression costs a thousand times as much as a search for words, and few lines have
-		// them.
-		if !folded && masks[i]&near == 0 || !injections[i].possible(s.lower) {
-			continue
-		}
-		within, at := text, s.line
-		m := injections[i].expression().FindIndex(within)
-		if m == nil && alone > 1 {
-			within, at = s.before, s.beforeLine
-			m = injections[i].expression().FindIndex(within)
-		}
-		if m != nil {
-			found, line = true, min(line, at)
-			if !s.isMinor(&injections[i], within[:m[0]]) && !isQuoted(within[:m[0]], within[m[1]:]) &&
-				!s.isExample(within[:m[0]], within) {
-				plain, plainLine = true, at
-			}
-		}
-	}
-	switch {
-	case plain:
-		s.countPlain(Phrase, plainLine)
-	case found:
-		s.countAt(Phrase, line)
-	}
-	return found
-}
-
-// isMinor reports whether a phrase after the beginning of a line is worth knowing only.
-func (s *Scanner) isMinor(found *injection, before []byte) bool {
-	return found.isFact || found.isData && (s.program != none || s.fence.open() || inCode(before) ||
-		bytes.HasSuffix(before, []byte("'")) || bytes.HasSuffix(before, []byte(`"`)))
-}
-
-// appendLower appends a text with letters of ASCII in lower case, and one space for several.
-func appendLower(lower, text []byte) []byte {
-	for _, c := range text {
-		switch {
-		case 'A' <= c && c <= 'Z':
-			c += 'a' - 'A'
-		case c == '\t' || c == '\r' || c == '\f':
-			c = ' '
-		}
-		if n := len(lower); c != ' ' || n > 0 && lower[n-1] != ' ' {
-			lower = append(lower, c)
-		}
-	}
-	return lower
-}
-
-// searchRun searches a line for a command that runs the downloaded file.
-func (s *Scanner) searchRun(text []byte, line int) {
-	const near = 10 // lines
-	if s.line > s.savedLine+near {
-		s.saved = s.saved[:0]
-		return
-	}
-	for from := 0; ; {
-		i := bytes.Index(text[from:], s.saved)
-		if i < 0 {
-			return
-		}
-		at, end := from+i, from+i+len(s.saved)
-		whole := (at == 0 || !isWord(text[at-1])) && (end == len(text) ||
-			bytes.IndexByte([]byte(" \t\r\"';&|)`"), text[end]) >= 0)
-		if whole && s.spend(text[:at]) && beforeRun().Match(text[:at]) {
-			// A vendor's instructions in prose fetch over https, and are for a reader.
-			s.countIf(s.open && !s.isExample(text[:at], text) || s.program != none && !s.isShown(text,
-				at, end), Pipe, line)
-			s.saved = s.saved[:0]
-			return
-		}
-		from = end
-	}
-}
-
 // spend subtracts the cost of matching a line from the budget, and reports whether it was sufficient.
 func (s *Scanner) spend(line []byte) bool {
 	s.closer -= len(line)
@@ -437,73 +321,6 @@ func (s *Scanner) check(line []byte, at int, hint uint64) group {
 	}
 }
 
-// count counts a finding in the current line that is worth knowing.
-func (s *Scanner) count(kind Kind) { s.countAt(kind, s.line) }
-
-func (s *Scanner) countAt(kind Kind, line int) {
-	s.found[kind].count++
-	s.found[kind].last = line
-	if s.found[kind].line == 0 {
-		s.found[kind].line = line
-	}
-}
-
-// countPlain counts a finding that a user should look at.
-func (s *Scanner) countPlain(kind Kind, line int) {
-	s.countAt(kind, line)
-	s.found[kind].plain++
-	if s.found[kind].plainLine == 0 {
-		s.found[kind].plainLine = line
-	}
-}
-
-// countIf counts a finding that a user should look at if plain is set.
-func (s *Scanner) countIf(plain bool, kind Kind, line int) {
-	if plain {
-		s.countPlain(kind, line)
-	} else {
-		s.countAt(kind, line)
-	}
-}
-
-// searchCommand searches for a download that is passed to a shell, in a command that may continue on the next
-// line. The cells of a table are separate commands.
-func (s *Scanner) searchCommand(line []byte) {
-	row := bytes.TrimLeft(line, " \t")
-	if s.markdown && len(row) > 0 && row[0] == '|' && len(s.command.text) == 0 {
-		for cell := range cells(row) {
-			s.command.add(cell, s.line)
-			s.endCommand()
-		}
-		return
-	}
-	if more := s.command.add(line, s.line); !more {
-		s.endCommand()
-	}
-}
-
-// endCommand decides about the collected command.
-func (s *Scanner) endCommand() {
-	if s.spend(s.command.text) {
-		s.drops(s.command.text)
-		if s.searchPipe(s.command.text) {
-		} else if s.startsDropped(s.command.text, s.command.line) {
-		} else if m := savedAs(s.command.text); m != nil {
-			name, to := s.command.text[m[2]:m[3]], m[3]
-			name = name[max(bytes.LastIndexByte(name, '/'), bytes.LastIndexByte(name, '\\'))+1:]
-			// /dev/null keeps no file that could be started. A letter alone is often the value of another
-			// option.
-			isFile := len(name) > 1 || len(name) == 1 && m[3]-m[2] > 1
-			if isFile && string(name) != "null" && !fromHere(s.command.text) {
-				s.saved, s.savedLine = append(s.saved[:0], name...), s.line
-				s.open = openAddress(s.command.text)
-				s.searchRun(s.command.text[to:], s.command.line)
-			}
-		}
-	}
-	s.command.text = s.command.text[:0]
-}
-
 // End returns the signals of the file, at most one of each kind.
 func (s *Scanner) End() []Signal {
 	if len(s.rest) > 0 {
@@ -551,32 +368,4 @@ func (s *Scanner) End() []Signal {
 		out = append(out, signal)
 	}
 	return out
-}
-
-// wordings are the texts of signals: a noun that gets a number, and the rest of the phrase.
-var wordings = [kinds]struct{ noun, rest string }{
-	Comment: {"HTML comment", " with more than a mark for programs"},
-	Pipe:    {"command", " to run what is downloaded or decoded"},
-	Dynamic: {"command", " that some clients run while they load a skill; they are text here"},
-	Phrase:  {"line", " with words known from attempts to take over a model"},
-	Config:  {"line", " to change the configuration of an agent"},
-	Unasked: {"thing", " that other programs run by themselves"},
-}
-
-// countsOfInvisible returns the number of characters of each class.
-func (s *Scanner) countsOfInvisible() string {
-	var counts []string
-	for class, n := range s.invisible {
-		if n > 0 {
-			counts = append(counts, plural(n, classNames[class]))
-		}
-	}
-	return strings.Join(counts, ", ")
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

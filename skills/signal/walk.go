@@ -37,3 +37,39 @@ func places(text, name []byte) iter.Seq2[int, int] {
 		}
 	}
 }
+
+// quoteAt returns the quotation mark that is open at text[at], or 0.
+func quoteAt(text []byte, at int) byte {
+	open := byte(0)
+	for i := 0; i < at; i++ {
+		switch c := text[i]; {
+		case c == '\\':
+			i++
+		case open == 0 && (c == '"' || c == '\'' || c == '`'):
+			// An apostrophe within a word does not quote.
+			if c != '\'' || i == 0 || !isLetter(text[i-1]) {
+				open = c
+			}
+		case c == open:
+			open = 0
+		}
+	}
+	return open
+}
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+
+func isWord(c byte) bool { return isLetter(c) || c == '_' || '0' <= c && c <= '9' }
+
+// hasWord reports whether a text contains a name that is not a part of a longer one, nor the letter before a
+// literal, as in f"…".
+func hasWord(text, name []byte) bool {
+	for at, end := range places(text, name) {
+		isPrefix := len(name) == 1 && end < len(text) && (text[end] == '"' || text[end] == '\'') &&
+			(at == 0 || bytes.IndexByte([]byte(" \t([{,=+:"), text[at-1]) >= 0)
+		if !isPrefix && (at == 0 || !isWord(text[at-1])) && (end == len(text) || !isWord(text[end])) {
+			return true
+		}
+	}
+	return false
+}
