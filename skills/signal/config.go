@@ -12,25 +12,33 @@ func (s *Scanner) searchConfig(line []byte, seen group) {
 	}
 	if seen&configs != 0 && s.spend(line) {
 		if m := configuration().FindIndex(line); m != nil {
-			// To change the configuration of an agent is the purpose of many skills, so an order alone is a
-			// fact.
-			plain := s.program == none && (isStealthy(line) || s.recent.last(2, isStealthy) ||
-				s.fence.open() && ofUser().Match(line) || replaces().Match(line) ||
-				sendsLater().Match(line[m[1]:])) &&
-				!s.isExample(line[:m[0]], line)
-			s.countIf(plain, Config, s.line)
+			isPlain := s.isPlainConfig(line, m[0], m[1])
+			s.found.addIf(isPlain, Config, s.line)
 			s.configured = s.line
-			if plain {
+			if isPlain {
 				s.configured = 0
 			}
 			return
 		}
 	}
-	if s.configured > 0 && len(line) > 0 && s.spend(line) && isStealthy(line) && !s.isExample(nil,
-		line) {
-		s.countPlain(Config, s.configured)
+	if s.configured == 0 || len(line) == 0 || !s.spend(line) {
+		return
+	}
+	if isStealthy(line) && !s.isExample(nil, line) {
+		s.found.addPlain(Config, s.configured)
 		s.configured = 0
 	}
+}
+
+// isPlainConfig reports whether an order, from one place of a line to another, is one that a user should look
+// at. To change the configuration of an agent is the purpose of many skills, so an order alone is a fact.
+func (s *Scanner) isPlainConfig(line []byte, from, to int) bool {
+	if s.program != none {
+		return false
+	}
+	isHostile := isStealthy(line) || s.recent.last(2, isStealthy) ||
+		s.fence.open() && ofUser().Match(line) || replaces().Match(line) || sendsLater().Match(line[to:])
+	return isHostile && !s.isExample(line[:from], line)
 }
 
 // configuration matches an instruction to change an agent's start text, tools or hooks.

@@ -1,25 +1,21 @@
 package signal
 
 import (
-	"bytes"
-
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // searchConnection searches a line of a program for a connection in the place of the input and output of a
 // shell.
 func (s *Scanner) searchConnection(line []byte, does taint) {
-	has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
-	s.connects = s.connects || has(".connect(")
-	s.sockets = s.sockets || does&connects != 0
+	has := func(text string) bool { return containsAny(line, text) }
+	s.past.connects = s.past.connects || has(".connect(")
+	s.past.sockets = s.past.sockets || does&connects != 0
 	switch {
-	case s.connects && has("dup2(") && has("fileno()"), s.connects && has("pty.spawn("),
-		has(".pipe(sh.stdin"):
-	case s.sockets && (has("sh") || has("cmd")) && interactive().Match(line) && s.spend(line):
-	default:
-		return
+	case s.past.connects && (has("dup2(") && has("fileno()") || has("pty.spawn(")),
+		has(".pipe(sh.stdin"),
+		s.past.sockets && (has("sh") || has("cmd")) && interactive().Match(line) && s.spend(line):
+		s.found.addPlain(Pipe, s.line)
 	}
-	s.countPlain(Pipe, s.line)
 }
 
 // sockets are texts of connections between any two programs.

@@ -2,41 +2,65 @@ package signal
 
 import (
 	"bytes"
-	"slices"
 )
+
+// download is the file into which the last command downloaded, until it runs or its line is too far back.
+type download struct {
+	name   []byte // or nothing
+	line   int
+	isOpen bool // it came from an open address
+}
+
+// keepDownload records the file into which a command downloads, and searches the rest of the command for what
+// runs it.
+func (s *Scanner) keepDownload(command []byte) {
+	m := savedAs(command)
+	if m == nil {
+		return
+	}
+	path, end := command[m[2]:m[3]], m[3]
+	name := path[max(bytes.LastIndexByte(path, '/'), bytes.LastIndexByte(path, '\\'))+1:]
+	// A letter alone is often the value of another option.
+	isFile := len(name) > 1 || len(name) == 1 && len(path) > 1
+	// /dev/null keeps no file that could be started.
+	if !isFile || string(name) == "null" || fromHere(command) {
+		return
+	}
+	s.download = download{append(s.download.name[:0], name...), s.line, openAddress(command)}
+	s.searchRun(command[end:], s.command.line)
+}
 
 // searchRun searches a line for a command that runs the downloaded file.
 func (s *Scanner) searchRun(text []byte, line int) {
-	const near = 10 // lines
-	if s.line > s.savedLine+near {
-		s.saved = s.saved[:0]
+	if len(s.download.name) == 0 {
 		return
 	}
-	for from := 0; ; {
-		i := bytes.Index(text[from:], s.saved)
-		if i < 0 {
-			return
+	const near = 10 // lines
+	if s.line > s.download.line+near {
+		s.download.name = s.download.name[:0]
+		return
+	}
+	for at, end := range places(text, s.download.name) {
+		before := text[:at]
+		isWhole := (at == 0 || !isWord(text[at-1])) &&
+			(end == len(text) || bytes.IndexByte([]byte(" \t\r\"';&|)`"), text[end]) >= 0)
+		if !isWhole || !s.spend(before) || !beforeRun().Match(before) {
+			continue
 		}
-		at, end := from+i, from+i+len(s.saved)
-		whole := (at == 0 || !isWord(text[at-1])) && (end == len(text) ||
-			bytes.IndexByte([]byte(" \t\r\"';&|)`"), text[end]) >= 0)
-		if whole && s.spend(text[:at]) && beforeRun().Match(text[:at]) {
-			// A vendor's instructions in prose fetch over https, and are for a reader.
-			s.countIf(s.open && !s.isExample(text[:at], text) || s.program != none && !s.isShown(text,
-				at, end), Pipe, line)
-			s.saved = s.saved[:0]
-			return
-		}
-		from = end
+		// A vendor's instructions in prose fetch over https, and are for a reader.
+		isPlain := s.download.isOpen && !s.isExample(before, text) ||
+			s.program != none && !s.isShown(text, at, end)
+		s.found.addIf(isPlain, Pipe, line)
+		s.download.name = s.download.name[:0]
+		return
 	}
 }
 
 // savedAs returns the position of the name of a file, with its directory, into which a command downloads: the
 // name after an option or a redirection, or the last part of an address if it is the name of a program.
 func savedAs(command []byte) []int {
-	isFetch := func(name string) bool { return bytes.Contains(command, []byte(name)) }
-	if !bytes.ContainsAny(command, "->") && !bytes.Contains(command, []byte("://")) ||
-		!slices.ContainsFunc([]string{"curl", "wget", "iwr", "irm", "Web", "web", "base64"}, isFetch) {
+	if !containsAny(command, "-", ">", "://") ||
+		!containsAny(command, "curl", "wget", "iwr", "irm", "Web", "web", "base64") {
 		return nil // prose
 	}
 	if m := savedOption().FindSubmatchIndex(command); m != nil {
@@ -45,6 +69,8 @@ func savedAs(command []byte) []int {
 	return savedAddress().FindSubmatchIndex(command)
 }
 
+// Expressions that match a command with the name of the file after an option, and one with the address of a
+// program.
 var (
 	savedOption = phrase(`\b(?:curl|wget|iwr|irm|invoke-webrequest|base64 (?:-d|-D|--decode))\b.* ` +
 		`(?:(?:-[a-z]*o|--output|--output-document|-outfile)[\s=]+|>\s*)["']?([^\s"';&|<>]+)`)

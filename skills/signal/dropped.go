@@ -13,15 +13,11 @@ import (
 
 // loaders are texts of calls that fetch from an address.
 var loaders = []string{"requests.", "urlopen", "urlretrieve", "http.get(", "http').get(", "https.get(",
-	"http.request(",
-	"axios",
-	"fetch(", "httpx", "URI.open", "URI(", "Net::HTTP", "LWP", "getstore", "file_get_contents",
-	"DownloadFile",
-	"WebClient", "curl", "wget", "aiohttp", "ession.get(", "lient.get(", ".download("}
+	"http.request(", "axios", "fetch(", "httpx", "URI.open", "URI(", "Net::HTTP", "LWP", "getstore",
+	"file_get_contents", "DownloadFile", "WebClient", "curl", "wget", "aiohttp", "ession.get(",
+	"lient.get(", ".download("}
 
-func loads(line []byte) bool {
-	return slices.ContainsFunc(loaders, func(text string) bool { return bytes.Contains(line, []byte(text)) })
-}
+func loads(line []byte) bool { return containsAny(line, loaders...) }
 
 // savedIn matches the names of files into which a command downloads.
 var savedIn = pattern.New(`(?i)(?:\s(?:-[a-z]*o|--output(?:-document)?|-outfile)[\s=]+|\s>>?\s*` +
@@ -38,36 +34,42 @@ var keepsName = pattern.New(`\bwget\s|\bcurl\b.*\s(?:-[a-zA-Z]*O\b|--remote-name
 // drops records the files into which a command downloads from an open address, and the temporary ones from
 // any address.
 func (s *Scanner) drops(command []byte) {
+	if !containsAny(command, "curl", "wget", "iwr", "irm", "Web", "web", "certutil") {
+		return
+	}
 	const most = 8 // files of a command
-	isFetch := func(name string) bool { return bytes.Contains(command, []byte(name)) }
-	if !slices.ContainsFunc([]string{"curl", "wget", "iwr", "irm", "Web", "web", "certutil"}, isFetch) {
+	here := s.taintOf(command)
+	if hasTaint(here, open) {
+		s.dropsOpen(command, savedIn().FindAllSubmatch(command, most))
 		return
 	}
-	if here := s.taintOf(command); !isOpen(here) {
-		if s.program == shell && hasTaint(here, temporary) && !fromHere(command) {
-			for _, m := range savedIn().FindAllSubmatch(command, most) {
-				if s.hasKind(m[1], temporary) {
-					s.drop(m[1], arrived)
-				}
-			}
+	if s.program != shell || !hasTaint(here, temporary) || fromHere(command) {
+		return
+	}
+	for _, m := range savedIn().FindAllSubmatch(command, most) {
+		if s.hasKind(m[1], temporary) {
+			s.drop(m[1], arrived)
 		}
-		return
 	}
+}
+
+// dropsOpen records the files into which a command downloads from an open address. saved are the matches of
+// savedIn.
+func (s *Scanner) dropsOpen(command []byte, saved [][][]byte) {
 	if s.program == shell {
 		// It may unpack what it fetched, or leave the name to a caller.
 		for _, dir := range sharedDirs {
-			s.name(dir, dropped)
+			s.names.add(dir, dropped)
 		}
 	}
-	found := savedIn().FindAllSubmatch(command, most)
-	for _, m := range found {
+	for _, m := range saved {
 		s.drop(m[1], dropped)
 	}
-	if len(found) > 0 || !keepsName().Match(command) {
+	if len(saved) > 0 || !keepsName().Match(command) {
 		return
 	}
 	for word := range bytes.FieldsSeq(command) {
-		if bytes.Contains(word, []byte("://")) {
+		if containsAny(word, "://") {
 			s.drop(bytes.Trim(word, "\"';&|)`"), dropped)
 			return
 		}
@@ -90,7 +92,7 @@ func (s *Scanner) drop(name []byte, from taint) {
 	if len(name) == 0 || string(name) == "-" || bytes.HasPrefix(name, []byte("/dev/")) {
 		return
 	}
-	s.name(string(name), from)
+	s.names.add(string(name), from)
 }
 
 // value is the expression of a literal or a variable in a program.
@@ -115,7 +117,7 @@ func (s *Scanner) writesFile(line []byte, here []tainted) {
 	}
 	// The function returns the name of the file, which is a temporary one without an argument.
 	if m := retrieved().FindSubmatch(line); m != nil {
-		s.name(string(m[1]), written|arrived)
+		s.names.add(string(m[1]), written|arrived)
 	}
 	m := writtenAs().FindSubmatch(line)
 	if m == nil {
@@ -128,13 +130,12 @@ func (s *Scanner) writesFile(line []byte, here []tainted) {
 	from := written
 	// A decoded literal is often an image, so it is no finding without a call that fetches.
 	isFetched := func(t tainted) bool {
-		return t.from&fetched != 0 && (t.name != "" && s.fetches || loads(line))
+		return t.from&fetched != 0 && (t.name != "" && s.past.fetches || loads(line))
 	}
-	if bytes.Contains(line, []byte("urlretrieve")) || bytes.Contains(line, []byte("getstore")) ||
-		slices.ContainsFunc(here, isFetched) {
+	if containsAny(line, "urlretrieve", "getstore") || slices.ContainsFunc(here, isFetched) {
 		from |= arrived
 	}
-	s.name(string(name), from)
+	s.names.add(string(name), from)
 }
 
 // retrieved matches the variable for the name of a file that is fetched.
@@ -172,28 +173,21 @@ func (s *Scanner) isStarted(line []byte, values []tainted, kind taint) bool {
 // program counts: a vendor's file may be made executable, and its name is an argument of many calls.
 func (s *Scanner) starts(line, name []byte, isCall bool) bool {
 	const most = 8 // names in a line
-	for from, n := 0, 0; n < most; n++ {
-		i := bytes.Index(line[from:], name)
-		if i < 0 {
-			return false
-		}
-		at, end := from+i, from+i+len(name)
-		from = end
+	n := 0
+	for at, end := range places(line, name) {
+		n++
 		isPart := at > 0 && isWord(line[at-1]) && isWord(name[0])
 		goesOn := end < len(line) && name[len(name)-1] != '/' &&
 			(isWord(line[end]) || line[end] == '=' || line[end] == '.' && s.program != code)
-		if isPart || goesOn {
-			continue
-		}
-		if !s.spend(line) {
+		switch {
+		case isPart, goesOn:
+		case !s.spend(line):
 			return false
-		}
-		found := s.startsAt
-		if isCall {
-			found = s.callsAt
-		}
-		if found(line, at, end) {
+		case isCall && s.callsAt(line, at, end), !isCall && s.startsAt(line, at, end):
 			return true
+		}
+		if n == most {
+			return false
 		}
 	}
 	return false
@@ -243,11 +237,10 @@ func (s *Scanner) joined(line []byte) []byte {
 		return line
 	}
 	between := map[byte]string{'+': "", '/': "/"}
-	has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
 	switch {
-	case has("''.join("), has(`"".join(`), has(".join('')"), has(`.join("")`):
+	case containsAny(line, "''.join(", `"".join(`, ".join('')", `.join("")`):
 		between[','] = ""
-	case has("join("), has("Path("), has("resolve("):
+	case containsAny(line, "join(", "Path(", "resolve("):
 		between[','] = "/"
 	}
 	s.whole = appendJoined(s.whole[:0], line, between)
@@ -257,15 +250,14 @@ func (s *Scanner) joined(line []byte) []byte {
 	isNew := func(word string) bool { return hasWord(s.whole, []byte(word)) && !hasWord(line, []byte(word)) }
 	// A program has no reason to split such a name over literals.
 	if slices.ContainsFunc(hiddenWords, isNew) {
-		s.countPlain(Pipe, s.line)
+		s.found.addPlain(Pipe, s.line)
 	}
 	return s.whole
 }
 
 // hiddenWords are names of what runs a text as a program.
 var hiddenWords = []string{"exec", "eval", "system", "popen", "subprocess", "child_process", "__import__",
-	"curl",
-	"wget", "powershell", "execSync"}
+	"curl", "wget", "powershell", "execSync"}
 
 // appendJoined appends a line with what joins two literals in the place of the mark between them.
 func appendJoined(whole, line []byte, between map[byte]string) []byte {
@@ -293,14 +285,18 @@ func (s *Scanner) startsDropped(command []byte, line int) bool {
 		return false
 	}
 	values := s.taintOf(command)
-	if !hasTaint(values, dropped|arrived) || !s.spend(command) || !s.isStarted(command, values, dropped) &&
-		!(s.program == shell && s.isStarted(command, values, arrived)) {
+	if !hasTaint(values, dropped|arrived) || !s.spend(command) {
+		return false
+	}
+	isStart := s.isStarted(command, values, dropped) ||
+		s.program == shell && s.isStarted(command, values, arrived)
+	if !isStart {
 		return false
 	}
 	if s.program == none && s.isExample(nil, command) || s.program != none && s.isPrinted(command) {
 		return false
 	}
-	s.countPlain(Pipe, line)
+	s.found.addPlain(Pipe, line)
 	s.names = slices.DeleteFunc(s.names, func(t tainted) bool { return t.from&(dropped|arrived) != 0 })
 	return true
 }

@@ -1,41 +1,65 @@
 package signal
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // finding is the number of findings of a kind in a file, and the first line. The plain ones are more than
 // worth knowing.
 type finding struct{ count, line, last, plain, plainLine int }
 
-// count counts a finding in the current line that is worth knowing.
-func (s *Scanner) count(kind Kind) { s.countAt(kind, s.line) }
+// findings are the findings in a file, by their kinds.
+type findings [kinds]finding
 
-func (s *Scanner) countAt(kind Kind, line int) {
-	s.found[kind].count++
-	s.found[kind].last = line
-	if s.found[kind].line == 0 {
-		s.found[kind].line = line
+// add adds a finding that is worth knowing.
+func (f *findings) add(kind Kind, line int) {
+	found := &f[kind]
+	found.count++
+	found.last = line
+	if found.line == 0 {
+		found.line = line
 	}
 }
 
-// countPlain counts a finding that a user should look at.
-func (s *Scanner) countPlain(kind Kind, line int) {
-	s.countAt(kind, line)
-	s.found[kind].plain++
-	if s.found[kind].plainLine == 0 {
-		s.found[kind].plainLine = line
+// addPlain adds a finding that a user should look at.
+func (f *findings) addPlain(kind Kind, line int) {
+	f.add(kind, line)
+	found := &f[kind]
+	found.plain++
+	if found.plainLine == 0 {
+		found.plainLine = line
 	}
 }
 
-// countIf counts a finding that a user should look at if plain is set.
-func (s *Scanner) countIf(plain bool, kind Kind, line int) {
-	if plain {
-		s.countPlain(kind, line)
+// addIf adds a finding that a user should look at if isPlain is set.
+func (f *findings) addIf(isPlain bool, kind Kind, line int) {
+	if isPlain {
+		f.addPlain(kind, line)
 	} else {
-		s.countAt(kind, line)
+		f.add(kind, line)
 	}
+}
+
+// signals returns the signals of the findings. characters has the numbers of the invisible ones.
+func (f *findings) signals(characters *characterCounts) (out []Signal) {
+	for kind, found := range f {
+		if found.count == 0 {
+			continue
+		}
+		signal := Signal{Kind: Kind(kind), Line: found.line, Minor: found.plain == 0}
+		count := found.count
+		if found.plain > 0 {
+			signal.Line, count = found.plainLine, found.plain
+		}
+		if signal.Kind == Invisible {
+			signal.Detail = characters.String()
+		} else {
+			signal.Detail = plural(count, wordings[kind].noun) + wordings[kind].rest
+		}
+		if count > 1 {
+			signal.Detail += "; this is the first"
+		}
+		out = append(out, signal)
+	}
+	return out
 }
 
 // wordings are the texts of signals: a noun that gets a number, and the rest of the phrase.
@@ -46,17 +70,6 @@ var wordings = [kinds]struct{ noun, rest string }{
 	Phrase:  {"line", " with words known from attempts to take over a model"},
 	Config:  {"line", " to change the configuration of an agent"},
 	Unasked: {"thing", " that other programs run by themselves"},
-}
-
-// countsOfInvisible returns the number of characters of each class.
-func (s *Scanner) countsOfInvisible() string {
-	var counts []string
-	for class, n := range s.invisible {
-		if n > 0 {
-			counts = append(counts, plural(n, classNames[class]))
-		}
-	}
-	return strings.Join(counts, ", ")
 }
 
 func plural(n int, noun string) string {

@@ -7,16 +7,26 @@ import (
 	"sync"
 )
 
+// phraseSearch is the state of the search for phrases, which may begin in the line before.
+type phraseSearch struct {
+	anchors       uint64 // of phrases in the current line
+	before        []byte // the end of the previous line, if a phrase may begin there
+	beforeLine    int
+	beforeAnchors uint64 // of phrases in the previous line
+	lower         []byte // a buffer
+}
+
 // searchPhrase searches a line, alone and joined with the end of the previous one, for a phrase.
 func (s *Scanner) searchPhrase(line []byte) {
+	p := &s.phrase
 	// A phrase may go on in the next line, after the mark of a quotation, an item or a comment.
 	text := bytes.TrimRight(bytes.TrimLeft(line, " \t>#*/-"), " \t\r")
-	if found := s.anchors|s.beforeAnchors != 0 && s.hasPhrase(text); found {
+	if len(text) > 0 && p.anchors|p.beforeAnchors != 0 && s.hasPhrase(text) {
 		// No other phrase begins in a match.
-		text, s.anchors = nil, 0
+		text, p.anchors = nil, 0
 	}
-	s.before = append(s.before[:0], text[len(text)-min(len(text), maxBefore):]...)
-	s.beforeLine, s.beforeAnchors = s.line, s.anchors
+	p.before = append(p.before[:0], text[len(text)-min(len(text), maxBefore):]...)
+	p.beforeLine, p.beforeAnchors = s.line, p.anchors
 }
 
 // maxBefore is the length of the part of a line that is joined with the next one, in bytes.
@@ -24,50 +34,55 @@ const maxBefore = 200
 
 // hasPhrase reports whether a line, alone or with the previous one, has a phrase, and records it.
 func (s *Scanner) hasPhrase(text []byte) bool {
-	masks, near := anchoredBy(), s.anchors|s.beforeAnchors
-	if !slices.ContainsFunc(masks, func(mask uint64) bool { return mask&near != 0 }) {
+	p := &s.phrase
+	isFirst := len(p.before) == 0
+	p.before = append(append(p.before, ' '), text...)
+	if !s.spend(p.before) {
 		return false
 	}
-	alone := len(s.before) + 1
-	s.before = append(append(s.before, ' '), text...)
-	if len(text) == 0 || !s.spend(s.before) {
-		return false
-	}
-	s.lower = appendLower(s.lower[:0], s.before)
+	p.lower = appendLower(p.lower[:0], p.before)
 	// If case is ignored, two other characters match s and k.
-	folded := bytes.Contains(text, []byte("\u017f")) || bytes.Contains(text, []byte("\u212a"))
-	if folded {
-		s.lower = bytes.ReplaceAll(bytes.ReplaceAll(s.lower, []byte("\u017f"), []byte("s")),
-			[]byte("\u212a"), []byte("k"))
+	isFolded := containsAny(text, "\u017f", "\u212a")
+	if isFolded {
+		p.lower = bytes.ReplaceAll(p.lower, []byte("\u017f"), []byte("s"))
+		p.lower = bytes.ReplaceAll(p.lower, []byte("\u212a"), []byte("k"))
 	}
+	masks, near := anchoredBy(), p.anchors|p.beforeAnchors
 	found, plain, line, plainLine := false, false, s.line, 0
 	for i := range injections {
+		rule := &injections[i]
 		// To match an expression costs a thousand times as much as a search for words, and few lines have
 		// them.
-		if !folded && masks[i]&near == 0 || !injections[i].possible(s.lower) {
+		if !isFolded && masks[i]&near == 0 || !rule.possible(p.lower) {
 			continue
 		}
 		within, at := text, s.line
-		m := injections[i].expression().FindIndex(within)
-		if m == nil && alone > 1 {
-			within, at = s.before, s.beforeLine
-			m = injections[i].expression().FindIndex(within)
+		m := rule.expression().FindIndex(within)
+		if m == nil && !isFirst {
+			within, at = p.before, p.beforeLine
+			m = rule.expression().FindIndex(within)
 		}
-		if m != nil {
-			found, line = true, min(line, at)
-			if !s.isMinor(&injections[i], within[:m[0]]) && !isQuoted(within[:m[0]], within[m[1]:]) &&
-				!s.isExample(within[:m[0]], within) {
-				plain, plainLine = true, at
-			}
+		if m == nil {
+			continue
+		}
+		found, line = true, min(line, at)
+		if s.isOrder(rule, within, m[0], m[1]) {
+			plain, plainLine = true, at
 		}
 	}
 	switch {
 	case plain:
-		s.countPlain(Phrase, plainLine)
+		s.found.addPlain(Phrase, plainLine)
 	case found:
-		s.countAt(Phrase, line)
+		s.found.add(Phrase, line)
 	}
 	return found
+}
+
+// isOrder reports whether a phrase, from one place of a text to another, speaks to a model.
+func (s *Scanner) isOrder(rule *injection, text []byte, from, to int) bool {
+	before, after := text[:from], text[to:]
+	return !s.isMinor(rule, before) && !isQuoted(before, after) && !s.isExample(before, text)
 }
 
 // isMinor reports whether a phrase after the beginning of a line is worth knowing only.

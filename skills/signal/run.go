@@ -2,6 +2,7 @@ package signal
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/skills/pattern"
@@ -19,7 +20,7 @@ func (s *Scanner) searchInline(line []byte) {
 	text := line[m[1]:]
 	s.program = code
 	if here := s.taintOf(text); s.isRunOf(text, here) {
-		s.countPlain(Pipe, s.line)
+		s.found.addPlain(Pipe, s.line)
 	}
 	s.program = shell
 }
@@ -43,6 +44,26 @@ var (
 		"\\bsubprocess\\.\\w+\\(\\s*|(?:^|[^.\\w]|cp\\.|child_process\\.)(?:exec|spawn)(?:Sync)?\\(\\s*")
 )
 
+// run is a call or a command that runs a text as a program.
+type run struct {
+	line       []byte
+	begin, end int    // of the name of the call, or of the pipe and the shell
+	call       []byte // the text between these, in lower case
+	text       []byte // the part of the line with what is run
+	isPipe     bool   // that is before the call
+	isList     bool   // the call gets a program with its arguments, not a text that is run
+}
+
+func newRun(line []byte, begin, end int) run {
+	call := bytes.ToLower(line[begin:end])
+	r := run{line: line, begin: begin, end: end, call: call, text: line[end:]}
+	if bytes.IndexByte(call, '|') >= 0 {
+		r.isPipe, r.text = true, line[:begin]
+	}
+	r.isList = containsAny(call, "subprocess", "spawn") || containsAny(line[begin:end], "execFile")
+	return r
+}
+
 // isRunOf reports whether a line runs one of the tainted values in it: the value follows what runs it, or a
 // pipe leads there.
 func (s *Scanner) isRunOf(line []byte, here []tainted) bool {
@@ -51,53 +72,48 @@ func (s *Scanner) isRunOf(line []byte, here []tainted) bool {
 		runs = codeRuns
 	}
 	for _, m := range runs().FindAllIndex(line, -1) {
-		rest, call := line[m[1]:], bytes.ToLower(line[m[0]:m[1]])
-		isPipe := bytes.IndexByte(call, '|') >= 0
-		if isPipe {
-			rest = line[:m[0]]
-		}
-		// A list of arguments is a program with arguments, not a text that is run.
-		isCall := bytes.Contains(call, []byte("subprocess")) || bytes.Contains(call, []byte("spawn")) ||
-			bytes.Contains(line[m[0]:m[1]], []byte("execFile"))
-		if s.program == code && !isPipe && isFetch(rest, bytes.Contains(call, []byte("sync"))) {
+		r := newRun(line, m[0], m[1])
+		if s.program == code && !r.isPipe && isFetch(r.text, containsAny(r.call, "sync")) {
 			continue
 		}
-		for _, t := range here {
-			if t.from&(fetched|piped) == 0 {
-				continue
+		isRun := func(t tainted) bool {
+			switch {
+			case t.from&(fetched|piped) == 0:
+				return false
+			case t.name == "":
+				return s.runsLiteral(r)
+			default:
+				return s.runsVariable(r, t.name)
 			}
-			if t.name == "" {
-				if s.program == shell && !bytes.Contains(call, []byte("eval")) &&
-					!bytes.Contains(call, []byte("-c")) && !bytes.Contains(call, []byte("iex")) {
-					continue
-				}
-				// searchPipe decides about a command with all parts.
-				if isPipe || isCall {
-					continue
-				}
-				// The match may begin with the end of an arrow.
-				before := line[:m[1]-len(bytes.TrimLeft(call, ">{ "))]
-				if len(s.taintOf(rest)) > 0 || isAnswer(before, rest) {
-					return true
-				}
-				continue
-			}
-			if isCall && !bytes.Contains(line, []byte("shell=True")) && !takesText().Match(line) {
-				continue
-			}
-			if hasWord(rest, []byte(t.name)) {
-				if !isPipe && s.program == shell {
-					// "eval x=$name" and "source dir/$name" do not run the value itself.
-					first, _, _ := bytes.Cut(bytes.TrimLeft(rest, " \t\"'"), []byte(" "))
-					if !bytes.HasPrefix(first, []byte("$")) {
-						continue
-					}
-				}
-				return true
-			}
+		}
+		if slices.ContainsFunc(here, isRun) {
+			return true
 		}
 	}
 	return false
+}
+
+// runsLiteral reports whether a call runs a value that the line has without a name.
+func (s *Scanner) runsLiteral(r run) bool {
+	// searchPipe decides about a command with all parts.
+	if r.isPipe || r.isList || s.program == shell && !containsAny(r.call, "eval", "-c", "iex") {
+		return false
+	}
+	// The match may begin with the end of an arrow.
+	before := r.line[:r.end-len(bytes.TrimLeft(r.call, ">{ "))]
+	return len(s.taintOf(r.text)) > 0 || isAnswer(before, r.text)
+}
+
+// runsVariable reports whether a call runs the value of a variable.
+func (s *Scanner) runsVariable(r run, name string) bool {
+	if r.isList && !containsAny(r.line, "shell=True") && !takesText().Match(r.line) {
+		return false
+	}
+	if !hasWord(r.text, []byte(name)) {
+		return false
+	}
+	// "eval x=$name" and "source dir/$name" do not run the value itself.
+	return r.isPipe || s.program == code || bytes.HasPrefix(bytes.TrimLeft(r.text, " \t\"'"), []byte("$"))
 }
 
 // isFetch reports whether the arguments of a call begin with a literal that only fetches: its address may

@@ -13,6 +13,17 @@ var settingsText = pattern.New(guard + `\s*cat\s*` +
 	`(?:>>\s*(?:"[^"]*"|[^\s<]+)\s*<<-?\s*["']?(\w+)["']?` +
 	`|<<-?\s*["']?(\w+)["']?\s*>>\s*(?:"[^"]*"|\S+))\s*$`)
 
+// beginsSettings reports whether a line begins a text for the settings of a shell. The lines of the text decide
+// later.
+func (s *Scanner) beginsSettings(line []byte) bool {
+	m := settingsText().FindSubmatch(line)
+	if m == nil {
+		return false
+	}
+	s.beginWritten(line, true, m[1], m[2])
+	return true
+}
+
 // Expressions that match a line with nothing but the setting of a variable, an alias, or the setup of an
 // installed program.
 var (
@@ -58,16 +69,21 @@ func (s *Scanner) isPlainAlias(name, value string) bool {
 	if slices.Contains(trusted, name) && words[0] != name {
 		return false
 	}
-	has := func(text string) bool { return strings.Contains(value, text) }
-	isFetcher := func(word string) bool {
+	loadsIt := func(word string) bool {
 		return slices.Contains(loadsText, word[strings.LastIndexByte(word, '/')+1:])
 	}
-	isElsewhere := func(t tainted) bool { return t.from&(fetched|piped|dropped|arrived) != 0 }
-	return !slices.ContainsFunc([]string{"$(", "`", "/tmp", "/dev/shm", "://", "/dev/tcp"}, has) &&
-		!slices.ContainsFunc(split(reloads().ReplaceAllString(value, "")), isFetcher) &&
-		!runsText().MatchString(value) && !runsHidden(name, text) &&
-		!slices.ContainsFunc(s.taintOf([]byte(value)), isElsewhere) &&
-		!(len(s.saved) > 0 && has(string(s.saved)))
+	downloaded := string(s.download.name)
+	switch {
+	case containsAny([]byte(value), "$(", "`", "/tmp", "/dev/shm", "://", "/dev/tcp"),
+		slices.ContainsFunc(split(reloads().ReplaceAllString(value, "")), loadsIt),
+		runsText().MatchString(value),
+		runsHidden(name, text),
+		s.hasKind([]byte(value), fetched|piped|dropped|arrived),
+		downloaded != "" && strings.Contains(value, downloaded):
+		return false
+	default:
+		return true
+	}
 }
 
 // Expressions that match the parts of an alias that start the shell anew, and that run a text.
@@ -88,38 +104,51 @@ func runsHidden(name, value string) bool {
 		return true
 	}
 	first := ""
-	for i, command := range strings.FieldsFunc(strings.ReplaceAll(value, ";", "|;"), func(r rune) bool {
-		return r == '|' || r == '&'
-	}) {
-		isNext := strings.HasPrefix(command, ";")
-		words := strings.Fields(leading().ReplaceAllString(strings.TrimLeft(command, "; "), ""))
-		for len(words) > 0 && slices.Contains(passes, words[0]) {
-			if words[0] == "nohup" || words[0] == "setsid" {
-				return true
-			}
-			words = words[1:]
-		}
-		if len(words) == 0 {
+	isCommand := func(word string) bool {
+		return word == first || word == name || slices.Contains(tools, word) || slices.Contains(shown, word)
+	}
+	isEnd := func(r rune) bool { return r == '|' || r == '&' }
+	// A semicolon stays with the command behind it.
+	for i, command := range strings.FieldsFunc(strings.ReplaceAll(value, ";", "|;"), isEnd) {
+		words, isDetached := withoutPasses(strings.Fields(
+			leading().ReplaceAllString(strings.TrimLeft(command, "; "), "")))
+		switch {
+		case isDetached:
+			return true
+		case len(words) == 0:
 			continue
-		}
-		if i == 0 {
+		case i == 0:
 			first = words[0]
-		}
-		isCommand := words[0] == first || slices.Contains(tools, words[0]) ||
-			slices.Contains(shown, words[0]) || words[0] == name
-		if isNext && i > 0 && !isCommand || inCache().MatchString(words[0]) ||
-			i > 0 && inHidden().MatchString(words[0]) {
+		case command[0] == ';' && !isCommand(words[0]), inHidden().MatchString(words[0]):
 			return true
 		}
-		isRun := func(word string) bool {
-			isOwn := strings.Contains(word, "/skills/")
-			return inCache().MatchString(word) || inHidden().MatchString(word) && !isOwn
-		}
-		if interpreters().MatchString(words[0]) && slices.ContainsFunc(words[1:], isRun) {
+		if runsHiddenFile(words) {
 			return true
 		}
 	}
 	return false
+}
+
+// withoutPasses returns the words of a command behind programs that only run it. isDetached is set if it goes
+// on when its shell ends.
+func withoutPasses(words []string) (rest []string, isDetached bool) {
+	for len(words) > 0 && slices.Contains(passes, words[0]) {
+		if words[0] == "nohup" || words[0] == "setsid" {
+			return nil, true
+		}
+		words = words[1:]
+	}
+	return words, false
+}
+
+// runsHiddenFile reports whether a command runs a file of a cache, or an interpreter with a file of a cache or
+// of a hidden directory.
+func runsHiddenFile(words []string) bool {
+	isHidden := func(word string) bool {
+		return inCache().MatchString(word) || inHidden().MatchString(word) && !strings.Contains(word, "/skills/")
+	}
+	return inCache().MatchString(words[0]) ||
+		interpreters().MatchString(words[0]) && slices.ContainsFunc(words[1:], isHidden)
 }
 
 // Expressions that match a file in a cache or a temporary directory, one in a hidden directory of the user,

@@ -1,21 +1,15 @@
 package signal
 
 import (
-	"bytes"
-	"slices"
-
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // startupFiles are parts of the names of files that other programs run, or obey, by themselves.
 var startupFiles = []string{"authorized_keys", ".bashrc", ".bash_profile", ".bash_login", ".bash_aliases",
-	".zshrc",
-	".zprofile", ".zshenv", ".zlogin", "/.profile", "config.fish", "LaunchAgents", "LaunchDaemons",
-	"systemd/user",
-	"systemd/system", "config/autostart", "Programs\\Startup", "CurrentVersion\\Run", "/etc/cron",
-	"/etc/rc.local",
-	"/etc/ld.so.preload", "/etc/profile", "/etc/sudoers", "/var/spool/cron", ".git/hooks", "hooks/pre-commit",
-	"hooks/post-", "hooks/pre-push"}
+	".zshrc", ".zprofile", ".zshenv", ".zlogin", "/.profile", "config.fish", "LaunchAgents", "LaunchDaemons",
+	"systemd/user", "systemd/system", "config/autostart", "Programs\\Startup", "CurrentVersion\\Run",
+	"/etc/cron", "/etc/rc.local", "/etc/ld.so.preload", "/etc/profile", "/etc/sudoers", "/var/spool/cron",
+	".git/hooks", "hooks/pre-commit", "hooks/post-", "hooks/pre-push"}
 
 // scheduled matches commands that make other programs run one later.
 var scheduled = pattern.New(`(?i)\|\s*(?:sudo\s+)?crontab\b(?:\s+-u\s+\S+)?(?:\s+-)?\s*(?:$|["';&|)])` +
@@ -34,41 +28,41 @@ var schedulers = []string{"crontab", "hooksPath", "hookspath", "fsmonitor", "ssh
 
 // searchStartup searches a line of a program for a change of what other programs run by themselves.
 func (s *Scanner) searchStartup(line []byte, here []tainted, does taint) {
-	isStartup := slices.ContainsFunc(here, func(t tainted) bool { return t.from&startup != 0 })
-	has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
-	isScheduler := does&schedules != 0
 	if s.program == shell && does&hooks != 0 && s.isOrdinaryHook(line) {
 		return
 	}
+	isStartup, isScheduler := hasTaint(here, startup), does&schedules != 0
 	if !isStartup && !isScheduler || !s.spend(line) || s.isPrinted(line) {
 		return
 	}
-	if isStartup && s.program == shell {
-		if m := settingsText().FindSubmatch(line); m != nil {
-			s.beginHook(line, true, m[1], m[2])
-			return
-		}
+	if isStartup && s.program == shell && s.beginsSettings(line) {
+		return
 	}
-	if !has("/.ssh/") {
+	if !containsAny(line, "/.ssh/") {
 		line = s.afterSettings(line)
 	}
-	if isScheduler && s.isScheduled(line) || isStartup && (s.isRedirected(line, startup) || s.places(line,
-		startup)) {
-		s.countPlain(Unasked, s.line)
+	if isScheduler && s.isScheduled(line) || isStartup && s.writesTo(line, startup) {
+		s.found.addPlain(Unasked, s.line)
 	}
 }
 
 // onOpening is the value of a task that an editor runs when a folder is opened.
 const onOpening = "folderOpen"
 
+// task is a task of an editor that runs when a folder is opened.
+type task struct {
+	line      int  // where a program has it, or 0
+	isWritten bool // the program writes the tasks of an editor
+}
+
 // searchTasks searches a line of a program for such a task, and for a file with the tasks of an editor that
 // it writes.
 func (s *Scanner) searchTasks(line []byte, here []tainted, does taint) {
 	if does&opening != 0 {
-		s.openingLine = s.line
+		s.task.line = s.line
 	}
-	if !s.writesTasks && hasTaint(here, tasks) && s.spend(line) {
-		s.writesTasks = s.isRedirected(line, tasks) || s.places(line, tasks)
+	if !s.task.isWritten && hasTaint(here, tasks) && s.spend(line) {
+		s.task.isWritten = s.writesTo(line, tasks)
 	}
 }
 

@@ -2,13 +2,22 @@ package signal
 
 import "bytes"
 
+// statement is a statement of a program over several lines, as far as it is known.
+type statement struct {
+	text     []byte // its lines, or nothing
+	begin    int    // the first one
+	escape   byte   // the character that escapes the end of a line in a shell
+	isJoined bool   // it ended, and is searched
+}
+
 // searchStatement searches a line of a program together with the lines before it that it continues.
 func (s *Scanner) searchStatement(line []byte) {
-	isWithin := len(s.statement) > 0
+	c := &s.statement
+	isWithin := len(c.text) > 0
 	text := bytes.TrimLeft(line, " \t")
 	isGap := len(bytes.TrimSpace(text)) == 0 || isComment(text)
 	// After an escaped end of a line, what looks like a comment is an option, or ends the command.
-	if isWithin && isGap && (s.program == code || bytes.HasSuffix(s.statement, []byte("|"))) {
+	if isWithin && isGap && (s.program == code || bytes.HasSuffix(c.text, []byte("|"))) {
 		return
 	}
 	part, goesOn := s.continues(line)
@@ -17,12 +26,12 @@ func (s *Scanner) searchStatement(line []byte) {
 		s.searchProgram(line)
 		return
 	case !isWithin:
-		s.statementBegin = s.line
+		c.begin = s.line
 	case len(text) < len(line):
-		s.statement, part = append(bytes.TrimRight(s.statement, " \t"), ' '), bytes.TrimLeft(part, " \t")
+		c.text, part = append(bytes.TrimRight(c.text, " \t"), ' '), bytes.TrimLeft(part, " \t")
 	}
-	s.statement = append(s.statement, part...)
-	if !goesOn || len(s.statement) > maxLine {
+	c.text = append(c.text, part...)
+	if !goesOn || len(c.text) > maxLine {
 		s.endStatement()
 	}
 }
@@ -30,9 +39,9 @@ func (s *Scanner) searchStatement(line []byte) {
 // endStatement searches the collected lines.
 func (s *Scanner) endStatement() {
 	line := s.line
-	s.line, s.isJoined = s.statementBegin, true
-	s.searchProgram(s.statement)
-	s.line, s.isJoined, s.statement = line, false, s.statement[:0]
+	s.line, s.statement.isJoined = s.statement.begin, true
+	s.searchProgram(s.statement.text)
+	s.line, s.statement.isJoined, s.statement.text = line, false, s.statement.text[:0]
 }
 
 // continues reports whether the next line continues the statement of a line, and returns the line without an
@@ -40,13 +49,13 @@ func (s *Scanner) endStatement() {
 func (s *Scanner) continues(line []byte) (part []byte, goesOn bool) {
 	line = bytes.TrimSuffix(line, []byte("\r"))
 	text := bytes.TrimRight(line, " \t")
-	isWithin := len(s.statement) > 0
+	isWithin := len(s.statement.text) > 0
 	switch {
 	case len(text) == 0 || !isWithin && isComment(text):
 		return line, false
 	case s.program == code:
 		return text, !s.docs && !togglesDocs(text) && leavesOpen(text, isWithin)
-	case (len(line)-len(bytes.TrimRight(line, string(s.escape))))%2 == 1:
+	case (len(line)-len(bytes.TrimRight(line, string(s.statement.escape))))%2 == 1:
 		return line[:len(line)-1], !hasComment(line)
 	case text[len(text)-1] == '|':
 		// A line of a table begins with a bar too.

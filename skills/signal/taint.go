@@ -37,13 +37,27 @@ const (
 	values = schedules - 1
 )
 
-// tainted is a variable.
+// tainted is a literal value, whose name is empty, or a variable.
 type tainted struct {
 	name string
 	from taint
 }
 
+// variables are the named values of a program that come from elsewhere.
+type variables []tainted
+
 const maxNames = 32 // of variables, per file
+
+// add records where a variable comes from, too. Once there are maxNames, others are left out.
+func (v *variables) add(name string, from taint) {
+	at := slices.IndexFunc(*v, func(t tainted) bool { return t.name == name })
+	switch {
+	case at >= 0:
+		(*v)[at].from |= from
+	case len(*v) < maxNames:
+		*v = append(*v, tainted{name, from})
+	}
+}
 
 // sources are texts in a value, by the facts that they show about it.
 var sources = []struct {
@@ -167,32 +181,22 @@ func (s *Scanner) tainted(line []byte, from taint) (here []tainted) {
 	return here
 }
 
-// isOpen reports whether one of the values is an open address.
-func isOpen(values []tainted) bool { return hasTaint(values, open) }
+// union returns what all values together come from.
+func union(values []tainted) (from taint) {
+	for _, t := range values {
+		from |= t.from
+	}
+	return from
+}
 
 // hasTaint reports whether one of the values is of a kind.
-func hasTaint(values []tainted, kind taint) bool {
-	return slices.ContainsFunc(values, func(t tainted) bool { return t.from&kind != 0 })
-}
+func hasTaint(values []tainted, kind taint) bool { return union(values)&kind != 0 }
 
 // hasKind reports whether a text has a value of a kind.
-func (s *Scanner) hasKind(text []byte, kind taint) bool {
-	return slices.ContainsFunc(s.taintOf(text), func(t tainted) bool { return t.from&kind != 0 })
-}
+func (s *Scanner) hasKind(text []byte, kind taint) bool { return hasTaint(s.taintOf(text), kind) }
 
 // hasSecret reports whether a text has a secret.
 func (s *Scanner) hasSecret(text []byte) bool { return s.hasKind(text, secret) }
-
-// name records a value and where it comes from.
-func (s *Scanner) name(name string, from taint) {
-	at := slices.IndexFunc(s.names, func(t tainted) bool { return t.name == name })
-	switch {
-	case at >= 0:
-		s.names[at].from |= from
-	case len(s.names) < maxNames:
-		s.names = append(s.names, tainted{name, from})
-	}
-}
 
 // hasOwnEnv reports whether a line names the file .env in a hidden directory of the user, where a program
 // keeps its keys: ~/.NAME/.env. The .env of a project is in its root, and scripts of the project load it.

@@ -25,6 +25,16 @@ func unquoted(text []byte, isShell bool) iter.Seq2[int, byte] {
 	}
 }
 
+// containsAny reports whether a text contains one of the parts.
+func containsAny(text []byte, parts ...string) bool {
+	for _, part := range parts {
+		if bytes.Contains(text, []byte(part)) {
+			return true
+		}
+	}
+	return false
+}
+
 // places yields where a name begins and ends in a text.
 func places(text, name []byte) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {

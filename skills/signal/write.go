@@ -7,40 +7,36 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// isRedirected reports whether a shell writes into a file of a kind.
-func (s *Scanner) isRedirected(line []byte, kind taint) bool {
-	if s.program != shell {
-		return false
+// writesTo reports whether a line writes a file of a kind.
+func (s *Scanner) writesTo(line []byte, kind taint) bool {
+	isOfKind := func(name []byte) bool { return s.hasKind(name, kind) }
+	if s.program == code {
+		return slices.ContainsFunc(targets(line), isOfKind)
 	}
+	return slices.ContainsFunc(redirected(line), isOfKind) || slices.ContainsFunc(placed(line), isOfKind) ||
+		addsContent().Match(line)
+}
+
+// redirected returns the names of the files into which a line of a shell redirects an output.
+func redirected(line []byte) (names [][]byte) {
 	isShown := prints().Match(bytes.TrimLeft(line, " \t"))
 	for _, m := range redirection().FindAllSubmatchIndex(line, -1) {
-		if isShown && quoteAt(line, m[2]) != 0 {
-			continue
-		}
-		if slices.ContainsFunc(s.taintOf(line[m[2]:m[3]]), func(t tainted) bool { return t.from&kind != 0 }) {
-			return true
+		if !isShown || quoteAt(line, m[2]) == 0 {
+			names = append(names, line[m[2]:m[3]])
 		}
 	}
-	return false
+	return names
 }
 
 // redirection matches the name of a file into which a shell writes.
 var redirection = pattern.New(`(?:^|[^=<>&2-9-])>>?\s*("[^"]*"|'[^']*'|[^\s;&|)]+)`)
 
-// places reports whether a line writes a file of a kind.
-func (s *Scanner) places(line []byte, kind taint) bool {
-	isOfKind := func(name []byte) bool {
-		return slices.ContainsFunc(s.taintOf(name), func(t tainted) bool { return t.from&kind != 0 })
-	}
-	if s.program == code {
-		return slices.ContainsFunc(targets(line), isOfKind)
-	}
+// placed returns the names of the files that commands of a shell write by their last argument.
+func placed(line []byte) (names [][]byte) {
 	for _, m := range placing().FindAllSubmatch(line, -1) {
-		if isOfKind(bytes.Join(m[1:], nil)) {
-			return true
-		}
+		names = append(names, bytes.Join(m[1:], nil))
 	}
-	return addsContent().Match(line)
+	return names
 }
 
 // placing matches a command that writes the file that it names last.
@@ -102,7 +98,7 @@ var addsContent = pattern.New(`(?i)\b(?:Add|Set)-Content\b|\bOut-File\b`)
 // writesSettings reports whether a line writes a file that configures an agent.
 func (s *Scanner) writesSettings(line []byte) bool {
 	if s.program == shell {
-		return s.isRedirected(line, settings) || s.places(line, settings)
+		return s.writesTo(line, settings)
 	}
 	return writes().Match(line)
 }
