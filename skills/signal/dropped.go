@@ -78,7 +78,7 @@ func (s *Scanner) dropsOpen(command []byte, saved [][][]byte) {
 
 // drop records a file that a command names by its path, by a variable, or by the address that it comes from.
 func (s *Scanner) drop(name []byte, from taint) {
-	if bytes.Contains(name, []byte("://")) {
+	if containsAny(name, "://") {
 		name = name[bytes.LastIndexByte(name, '/')+1:]
 	}
 	name = bytes.TrimPrefix(name, []byte("./"))

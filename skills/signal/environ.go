@@ -42,7 +42,7 @@ func (s *Scanner) keepsWhole(line, value []byte) bool {
 		return !picks().Match(value)
 	}
 	isLoop := bytes.HasPrefix(bytes.TrimLeft(line, " \t"), []byte("for"))
-	if isLoop || bytes.Contains(value, []byte(" for ")) || index().Match(value) {
+	if isLoop || containsAny(value, " for ") || index().Match(value) {
 		return false
 	}
 	for _, m := range called().FindAllSubmatch(value, -1) {

@@ -166,7 +166,7 @@ func withoutQuoted(line []byte) []byte {
 			return []byte("Q")
 		}
 		text := q[1 : len(q)-1]
-		if q[0] == '"' && (bytes.Contains(text, []byte("$(")) || bytes.ContainsAny(text, "`")) {
+		if q[0] == '"' && (containsAny(text, "$(") || bytes.ContainsAny(text, "`")) {
 			return withoutQuoted(text)
 		}
 		if onPlace().Match(q) && !bytes.ContainsAny(text, " ") {

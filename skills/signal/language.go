@@ -32,11 +32,8 @@ func languageOf(base string) language {
 
 // interpreterOf returns the language of a file by its first line, which begins with "#!".
 func interpreterOf(line []byte) language {
-	for _, name := range []string{"python", "node", "deno", "bun", "ruby", "perl", "php", "osascript",
-		"lua"} {
-		if bytes.Contains(line, []byte(name)) {
-			return code
-		}
+	if containsAny(line, "python", "node", "deno", "bun", "ruby", "perl", "php", "osascript", "lua") {
+		return code
 	}
 	return shell
 }

@@ -25,7 +25,7 @@ var (
 
 // picksEnv reports whether a shell sets a variable to a value of the file.
 func (s *Scanner) picksEnv(name, value []byte) bool {
-	return bytes.Contains(value, []byte(".env")) && bytes.ContainsAny(value, "(\x60") && s.spend(value) &&
+	return containsAny(value, ".env") && bytes.ContainsAny(value, "(\x60") && s.spend(value) &&
 		pickEnv().Match(value) && picks().Match(value) && !counts().Match(value) &&
 		!requests().Match(value) &&
 		(!isPlace().Match(name) || isPassword().Match(value))
@@ -95,8 +95,8 @@ func (s *Scanner) searchLoop(line []byte, does taint) {
 	}
 }
 
-// beginLoop records the variables of a loop that a line begins, and returns the rest of the line. It returns a
-// line without the beginning of a loop over lines in one piece.
+// beginLoop records the variables of a loop over lines that a line begins, and returns the text behind its
+// beginning. It returns all of another line.
 func (s *Scanner) beginLoop(line []byte, does taint) (body []byte) {
 	if !containsAny(line, "read", "for ") || !s.spend(line) {
 		return line

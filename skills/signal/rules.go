@@ -1,9 +1,7 @@
 package signal
 
 import (
-	"bytes"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/skills/pattern"
@@ -27,8 +25,7 @@ type injection struct {
 // possible reports whether a lower-case line has the words of a match.
 func (i *injection) possible(lower []byte) bool {
 	for _, alternatives := range i.words {
-		has := func(word string) bool { return bytes.Contains(lower, []byte(word)) }
-		if !slices.ContainsFunc(alternatives, has) {
+		if !containsAny(lower, alternatives...) {
 			return false
 		}
 	}

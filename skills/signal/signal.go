@@ -61,17 +61,20 @@ type Scanner struct {
 	found      findings
 	characters characterCounts
 
+	// The file.
 	markdown bool
 	packages bool     // the file is a package.json
 	program  language // of a file that runs, else none
 	left     int      // remaining bytes to search
 
+	// Its lines.
 	line   int    // the number of the current line, from 1
 	rest   []byte // its beginning, from earlier pieces
 	item   bool   // it is set off from the text
 	recent recent
 	fence  fence
 
+	// Searches of any text.
 	agent      agentSearch
 	command    command
 	comment    comment
@@ -80,6 +83,7 @@ type Scanner struct {
 	letters    letters
 	configured int // the line of an order to change an agent's configuration, or 0
 
+	// Searches of programs.
 	statement statement
 	names     variables
 	docs      bool // the line is in a docstring

@@ -65,38 +65,32 @@ var sources = []struct {
 	texts []string
 }{
 	{fetched, []string{"b64decode", "atob(", "fromhex(", "unhexlify(", "base64_decode",
-		"FromBase64String", "base64 -d",
-		"base64 -D", "base64 --decode", "xxd -r", "openssl enc", "decompress(", "marshal.loads",
-		"rot13", "rot_13", "join(chr(", "join(map(chr", "bytes([", "bytearray([", "[::-1]",
-		"reverse().join(", "$(printf '\\", "$(printf \"\\",
-		"'base64')", "\"base64\")", "'hex')", "\"hex\")", "fromCharCode", "decode64(", "unpack1('m",
-		"unpack('m", "requests.get(", "urlopen(",
-		"http.get(",
-		"https.get(", "axios.get(", "fetch(", "DownloadString", "$(curl ", "$(wget ", "`curl ", "`wget "}},
+		"FromBase64String", "base64 -d", "base64 -D", "base64 --decode", "xxd -r", "openssl enc",
+		"decompress(", "marshal.loads", "rot13", "rot_13", "join(chr(", "join(map(chr", "bytes([",
+		"bytearray([", "[::-1]", "reverse().join(", "$(printf '\\", "$(printf \"\\", "'base64')",
+		"\"base64\")", "'hex')", "\"hex\")", "fromCharCode", "decode64(", "unpack1('m", "unpack('m",
+		"requests.get(", "urlopen(", "http.get(", "https.get(", "axios.get(", "fetch(",
+		"DownloadString", "$(curl ", "$(wget ", "`curl ", "`wget "}},
 	{secret, []string{".ssh/", ".ssh\"", ".ssh'", "id_rsa", "id_ed25519", ".aws/credentials", ".aws\"",
 		"~/.ssh", "~/.aws", "~/.config/gcloud", "~/.kube", "~/.docker/config.json", "~/.password-store",
 		"$HOME/.ssh", "$HOME/.aws", "$HOME/.kube", ".config/google-chrome", "Google/Chrome",
 		"User Data", ".mozilla/firefox", "Library/Keychains", "**os.environ", "str(os.environ",
-		"key4.db", "logins.json",
-		"Local Extension Settings", "dump-keychain", "\"env | ", "$(env |", "; env |", "& env |",
-		"env | base64",
-		"env|base64", "printenv |", "env | gzip", "env | curl",
-		".git-credentials",
-		".netrc", ".npmrc", ".pypirc", ".gnupg", ".kube/config", "Login Data", "login.keychain",
-		"find-generic-password",
-		"wallet.dat", "/etc/shadow", "dict(os.environ)", "os.environ.copy()", "os.environ.items()",
-		"JSON.stringify(process.env)", "$(printenv", "$(env)", ".bash_history", ".zsh_history",
-		"cookies.sqlite",
-		// what agents log in with, wallets, and a password that the user types
-		".claude/.credentials", ".codex/auth.json", ".gemini/oauth_creds", ".config/gh/hosts",
-		".electrum", "/Exodus", ".config/solana", ".bitcoin", ".ethereum/keystore", "Ledger Live",
-		"hidden answer"}},
+		"key4.db", "logins.json", "Local Extension Settings", "dump-keychain", "\"env | ", "$(env |",
+		"; env |", "& env |", "env | base64", "env|base64", "printenv |", "env | gzip", "env | curl",
+		".git-credentials", ".netrc", ".npmrc", ".pypirc", ".gnupg", ".kube/config", "Login Data",
+		"login.keychain", "find-generic-password", "wallet.dat", "/etc/shadow", "dict(os.environ)",
+		"os.environ.copy()", "os.environ.items()", "JSON.stringify(process.env)", "$(printenv",
+		"$(env)", ".bash_history", ".zsh_history", "cookies.sqlite"}},
+	// Logins of agents, wallets, and a password that the user types.
+	{secret, []string{".claude/.credentials", ".codex/auth.json", ".gemini/oauth_creds",
+		".config/gh/hosts", ".electrum", "/Exodus", ".config/solana", ".bitcoin", ".ethereum/keystore",
+		"Ledger Live", "hidden answer"}},
 	{settings, agentFiles},
 	{startup, startupFiles},
 	{temporary, []string{"mktemp"}},
 	{tasks, []string{".vscode/tasks", "tasks.json"}},
-	{link, []string{"https.request(", "http.request(", "net.connect(", "tls.connect(", "HTTPSConnection(",
-		"HTTPConnection(", "ftplib.FTP", "smtplib.SMTP", "SSHClient("}},
+	{link, []string{"https.request(", "http.request(", "net.connect(", "tls.connect(",
+		"HTTPSConnection(", "HTTPConnection(", "ftplib.FTP", "smtplib.SMTP", "SSHClient("}},
 	{schedules, schedulers},
 	{fills, writers},
 	{connects, sockets},
@@ -107,11 +101,10 @@ var sources = []struct {
 }
 
 // agentFiles are the names of files that configure an agent.
-var agentFiles = []string{"CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md", "SOUL.md", ".cursorrules",
-	".windsurfrules", ".clinerules", "copilot-instructions.md", ".claude/settings", ".gemini/settings",
-	".claude.json",
-	"claude_desktop_config.json", "mcp.json", "mcp_config.json", ".codex/config.toml", ".cursor/rules",
-	".claude/hooks"}
+var agentFiles = []string{"CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md", "SOUL.md",
+	".cursorrules", ".windsurfrules", ".clinerules", "copilot-instructions.md", ".claude/settings",
+	".gemini/settings", ".claude.json", "claude_desktop_config.json", "mcp.json", "mcp_config.json",
+	".codex/config.toml", ".cursor/rules", ".claude/hooks"}
 
 // sourceText is a text of sources, and the facts that it shows.
 type sourceText struct {
