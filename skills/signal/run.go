@@ -48,7 +48,7 @@ var (
 type run struct {
 	line       []byte
 	begin, end int    // of the name of the call, or of the pipe and the shell
-	call       []byte // the text between these, in lower case
+	call       []byte // the text between these, in lower case, where it may have another length
 	text       []byte // the part of the line with what is run
 	isPipe     bool   // that is before the call
 	isList     bool   // the call gets a program with its arguments, not a text that is run
@@ -100,7 +100,7 @@ func (s *Scanner) runsLiteral(r run) bool {
 		return false
 	}
 	// The match may begin with the end of an arrow.
-	before := r.line[:r.end-len(bytes.TrimLeft(r.call, ">{ "))]
+	before := r.line[:r.end-len(bytes.TrimLeft(r.line[r.begin:r.end], ">{ "))]
 	return len(s.taintOf(r.text)) > 0 || isAnswer(before, r.text)
 }
 
