@@ -120,7 +120,11 @@ func (m *Metadata) Accepts(version string) bool {
 	}
 	for text := range strings.SplitSeq(m.Python, ",") {
 		c := versionCondition().FindStringSubmatch(strings.TrimSpace(text))
-		if c != nil && !meets(have, c[1], numbers(c[2]), c[3] != "") {
+		if c == nil {
+			continue
+		}
+		// A number beyond an int gives no parts, and is no version.
+		if want := numbers(c[2]); want != nil && !meets(have, c[1], want, c[3] != "") {
 			return false
 		}
 	}
