@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go/v1"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
 
 	"github.com/skillsd/skillsd/sandbox/environment"
@@ -106,20 +106,7 @@ func (r *reader) directory(ctx context.Context, dir *os.Root) (*node, error) {
 		if count > maxEntries {
 			return &UnsafeError{"", "has too many files"}
 		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		n := &node{Mode: info.Mode(), Seconds: info.ModTime().Unix()}
-		closed := n.Mode&fs.ModeSymlink == 0 && !open(n.Mode)
-		switch {
-		case n.Mode.IsDir():
-			n = archive.NewDir[blob](n.Mode)
-		case n.Mode&fs.ModeSymlink != 0:
-			n.Target, err = dir.Readlink(at)
-		case n.Mode.IsRegular() && !closed:
-			err = r.file(dir, at, n)
-		}
+		n, err := r.entry(dir, at, entry)
 		if err != nil {
 			return err
 		}
@@ -127,12 +114,30 @@ func (r *reader) directory(ctx context.Context, dir *os.Root) (*node, error) {
 			return refused(err)
 		}
 		// The finisher leaves such a directory out with everything below it.
-		if closed && n.Mode.IsDir() {
+		if n.Mode.IsDir() && !open(n.Mode) {
 			return fs.SkipDir
 		}
 		return nil
 	})
 	return top, err
+}
+
+// entry returns the node of an entry of a directory, with the content of a file that all users may read.
+func (r *reader) entry(dir *os.Root, at string, entry fs.DirEntry) (*node, error) {
+	info, err := entry.Info()
+	if err != nil {
+		return nil, err
+	}
+	n := &node{Mode: info.Mode(), Seconds: info.ModTime().Unix()}
+	switch {
+	case n.Mode.IsDir():
+		return archive.NewDir[blob](n.Mode), nil
+	case n.Mode&fs.ModeSymlink != 0:
+		n.Target, err = dir.Readlink(at)
+	case n.Mode.IsRegular() && open(n.Mode):
+		err = r.file(dir, at, n)
+	}
+	return n, err
 }
 
 // file reads a file of a directory.
