@@ -147,8 +147,8 @@ func (p *repairer) mapping(lines []string, at int) (*value, bool) {
 	return whole, len(whole.keys) > 0
 }
 
-// mayDrop reports whether a field that cannot be parsed may be left out: it must not be one that restricts the
-// skill, nor one that is valid but refused. It records the fault of another one, if that is known.
+// mayDrop reports whether a field that cannot be parsed may be left out: it must not be one that restricts
+// the skill, nor one that is valid but refused. It records the fault of another one, if that is known.
 func (p *repairer) mayDrop(e faulty) bool {
 	if p.depth == 1 && !slices.Contains(boundFields, e.key) && e.broken() {
 		return true

@@ -85,7 +85,9 @@ var samples = []string{"example.com", "example.org", "example.net"}
 // isOf reports whether a host is one of the given ones, or below one.
 func isOf(host string, hosts []string) bool {
 	name := withoutPort(host)
-	return slices.ContainsFunc(hosts, func(h string) bool { return name == h || strings.HasSuffix(name, "."+h) })
+	return slices.ContainsFunc(hosts, func(of string) bool {
+		return name == of || strings.HasSuffix(name, "."+of)
+	})
 }
 
 // isNumeric reports whether a host is an address of any form that programs accept: 1.2.3.4, 0x01020304.

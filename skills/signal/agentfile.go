@@ -15,7 +15,8 @@ const agentCommand = `"command"`
 
 // agentFilesOf are the files of agents and editors that run commands.
 var agentFilesOf = []agentFile{
-	{nil, []string{"settings.json", "settings.local.json", "hooks.json"}, []string{`"hooks"`, `"mcpServers"`}},
+	{nil, []string{"settings.json", "settings.local.json", "hooks.json"},
+		[]string{`"hooks"`, `"mcpServers"`}},
 	{nil, []string{".mcp.json"}, []string{`"mcpServers"`}},
 	{[]string{".cursor", ".vscode"}, []string{"mcp.json"}, []string{`ervers"`}},
 	{nil, []string{"tasks.json"}, []string{`"` + onOpening + `"`}},

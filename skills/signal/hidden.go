@@ -35,8 +35,8 @@ type comment struct {
 	line   int    // where it begins
 }
 
-// beginsComment reports whether a comment that is worth a search begins at line[at], and counts it. In code, a
-// comment is shown to readers.
+// beginsComment reports whether a comment that is worth a search begins at line[at], and counts it. In code,
+// a comment is shown to readers.
 func (s *Scanner) beginsComment(line []byte, at int) bool {
 	if !s.markdown || s.fence.open() || inCode(line[:at]) {
 		return false

@@ -103,7 +103,9 @@ func (s *Scanner) searchWritten(line []byte) {
 	}
 	switch {
 	case bytes.Equal(end, s.written.end):
-	case !s.spend(line), s.written.isSettings && !s.setsOnly(text), !s.written.isSettings && !callsTools(text):
+	case !s.spend(line),
+		s.written.isSettings && !s.setsOnly(text),
+		!s.written.isSettings && !callsTools(text):
 		s.found.addPlain(Unasked, s.written.line)
 	default:
 		return

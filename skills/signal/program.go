@@ -79,8 +79,8 @@ func (s *Scanner) searchCode(line []byte) {
 	s.gathers(line, here)
 }
 
-// searchAnswer records that a line fetches or decodes something, and the variable in which a function collects
-// the parts of an answer.
+// searchAnswer records that a line fetches or decodes something, and the variable in which a function
+// collects the parts of an answer.
 func (s *Scanner) searchAnswer(line []byte, does taint) {
 	if does&fetched != 0 {
 		s.past.answers, s.past.fetches = true, s.past.fetches || loads(line)
@@ -329,7 +329,8 @@ func isSaid(before []byte) bool {
 	}
 	start = bytes.TrimLeft(start, " \t")
 	// bash -c and ssh run the string that follows.
-	isSentence := speaks().Match(start) && !containsAny(start, " -c") && !bytes.HasPrefix(start, []byte("ssh "))
+	isSentence := speaks().Match(start) && !containsAny(start, " -c") &&
+		!bytes.HasPrefix(start, []byte("ssh "))
 	_, value := assignment(before)
 	return isSentence || prints().Match(start) ||
 		len(bytes.Fields(bytes.Trim(value, " \t\"'"))) > 0

@@ -13,8 +13,8 @@ var settingsText = pattern.New(guard + `\s*cat\s*` +
 	`(?:>>\s*(?:"[^"]*"|[^\s<]+)\s*<<-?\s*["']?(\w+)["']?` +
 	`|<<-?\s*["']?(\w+)["']?\s*>>\s*(?:"[^"]*"|\S+))\s*$`)
 
-// beginsSettings reports whether a line begins a text for the settings of a shell. The lines of the text decide
-// later.
+// beginsSettings reports whether a line begins a text for the settings of a shell. The lines of the text
+// decide later.
 func (s *Scanner) beginsSettings(line []byte) bool {
 	m := settingsText().FindSubmatch(line)
 	if m == nil {
@@ -141,11 +141,12 @@ func withoutPasses(words []string) (rest []string, isDetached bool) {
 	return words, false
 }
 
-// runsHiddenFile reports whether a command runs a file of a cache, or an interpreter with a file of a cache or
-// of a hidden directory.
+// runsHiddenFile reports whether a command runs a file of a cache, or an interpreter with a file of a cache
+// or of a hidden directory.
 func runsHiddenFile(words []string) bool {
 	isHidden := func(word string) bool {
-		return inCache().MatchString(word) || inHidden().MatchString(word) && !strings.Contains(word, "/skills/")
+		isOwn := strings.Contains(word, "/skills/")
+		return inCache().MatchString(word) || inHidden().MatchString(word) && !isOwn
 	}
 	return inCache().MatchString(words[0]) ||
 		interpreters().MatchString(words[0]) && slices.ContainsFunc(words[1:], isHidden)

@@ -206,7 +206,8 @@ func parsePackageLock(data []byte) ([]environment.Package, error) {
 	return packages, nil
 }
 
-// locked returns the package at a path of the lock. isOfHere is not set for an optional one of another machine.
+// locked returns the package at a path of the lock. isOfHere is not set for an optional one of another
+// machine.
 func (p *npmPackage) locked(at, libc string) (locked environment.Package, isOfHere bool, err error) {
 	inside := strings.LastIndex(at, modules)
 	if inside < 0 {
