@@ -40,7 +40,7 @@ func agentFileOf(path string) *agentFile {
 
 // agentSearch is the state of the search of a file that an agent or an editor obeys.
 type agentSearch struct {
-	file               *agentFile // nil for another file, and for one that has a command
+	file               *agentFile // nil for another file, and once a command is found
 	hasKey, hasCommand bool       // the texts that were found
 }
 

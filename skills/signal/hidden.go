@@ -35,7 +35,7 @@ type comment struct {
 	line   int    // where it begins
 }
 
-// beginsComment reports whether a comment that is worth a search begins at line[at], and counts it. In code,
+// beginsComment records a comment that begins at line[at], and reports whether it is worth a search. In code,
 // a comment is shown to readers.
 func (s *Scanner) beginsComment(line []byte, at int) bool {
 	if !s.markdown || s.fence.open() || inCode(line[:at]) {
@@ -69,7 +69,7 @@ func (s *Scanner) searchComment(line []byte, seen group) {
 	s.addComment(line)
 }
 
-// addComment collects the text of comments, and counts those with an order.
+// addComment collects the text of comments, and records each with an order.
 func (s *Scanner) addComment(line []byte) {
 	c := &s.comment
 	for len(line) > 0 {

@@ -148,7 +148,7 @@ func (c context) inOwnScript() bool {
 	return latin < least
 }
 
-// word returns the letters around the character, of which the line may consist, within a bound.
+// word returns the character with the letters around it, within a bound: a line may be one word.
 func (c context) word() []byte {
 	before := c.line[max(0, c.start-maxContext/2):c.start]
 	after := c.line[c.end:min(len(c.line), c.end+maxContext/2)]
@@ -157,7 +157,7 @@ func (c context) word() []byte {
 	return c.line[begin:end]
 }
 
-// checkCharacter counts the character at line[at] if it is invisible.
+// checkCharacter records the character at line[at] if it is invisible.
 func (s *Scanner) checkCharacter(line []byte, at int) {
 	class := invisibleAt(line, at)
 	// A byte order mark at the start of a file is common and harmless.
@@ -167,7 +167,7 @@ func (s *Scanner) checkCharacter(line []byte, at int) {
 	s.addCharacter(class, s.isHarmful(class, line, at))
 }
 
-// addCharacter counts an invisible character of the current line, which a user should look at if isPlain is
+// addCharacter records an invisible character of the current line, which a user should look at if isPlain is
 // set.
 func (s *Scanner) addCharacter(class int, isPlain bool) {
 	s.characters[class]++

@@ -242,7 +242,7 @@ func (s *Scanner) search(line []byte) {
 }
 
 // searchAnchors searches a line for the anchors, and for characters that are not visible. It returns the
-// groups of the anchors that need an expression, and records those of phrases.
+// groups of the anchors that need an expression, and records the anchors of phrases.
 func (s *Scanner) searchAnchors(line []byte) (seen group) {
 	s.phrase.anchors = 0
 	for i := 1; i < len(line); i++ {

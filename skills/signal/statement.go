@@ -2,7 +2,7 @@ package signal
 
 import "bytes"
 
-// statement is a statement of a program over several lines, as far as it is known.
+// statement is a statement of a program over several lines, up to the current line.
 type statement struct {
 	text     []byte // its lines, or nothing
 	begin    int    // the first one
