@@ -261,21 +261,34 @@ var hiddenWords = []string{"exec", "eval", "system", "popen", "subprocess", "chi
 
 // appendJoined appends a line with what joins two literals in the place of the mark between them.
 func appendJoined(whole, line []byte, between map[byte]string) []byte {
-	for i := 0; i < len(line); i++ {
-		if c := line[i]; c == '"' || c == '\'' {
-			rest := bytes.TrimLeft(line[i+1:], " \t")
-			if joint, isMark := markOf(rest, between); isMark {
-				rest = bytes.TrimLeft(rest[1:], " \t")
-				if len(rest) > 0 && (rest[0] == '"' || rest[0] == '\'') {
-					whole = append(whole, joint...)
-					i = len(line) - len(rest)
-					continue
-				}
-			}
+	for i := 0; i < len(line); {
+		if size, joint := jointAt(line[i:], between); size > 0 {
+			whole = append(whole, joint...)
+			i += size
+			continue
 		}
 		whole = append(whole, line[i])
+		i++
 	}
 	return whole
+}
+
+// jointAt returns the size of the end of a literal at the beginning of a text, with the mark behind it and the
+// beginning of the next literal, and what joins the two. The size of another text is 0.
+func jointAt(text []byte, between map[byte]string) (size int, joint string) {
+	if !isQuote(text[0]) {
+		return 0, ""
+	}
+	rest := bytes.TrimLeft(text[1:], " \t")
+	if len(rest) == 0 {
+		return 0, ""
+	}
+	joint, isJoined := between[rest[0]]
+	rest = bytes.TrimLeft(rest[1:], " \t")
+	if !isJoined || len(rest) == 0 || !isQuote(rest[0]) {
+		return 0, ""
+	}
+	return len(text) - len(rest) + 1, joint
 }
 
 // startsDropped searches a command for the start of a file that came from an open address. In prose it is
@@ -299,13 +312,4 @@ func (s *Scanner) startsDropped(command []byte, line int) bool {
 	s.found.addPlain(Pipe, line)
 	s.names = slices.DeleteFunc(s.names, func(t tainted) bool { return t.from&(dropped|arrived) != 0 })
 	return true
-}
-
-// markOf returns the text in the place of the mark that a text begins with.
-func markOf(text []byte, between map[byte]string) (joint string, isMark bool) {
-	if len(text) == 0 {
-		return "", false
-	}
-	joint, isMark = between[text[0]]
-	return joint, isMark
 }

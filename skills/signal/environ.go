@@ -112,16 +112,13 @@ func usesName(text, name []byte) bool {
 			after = text[end]
 		}
 		isPart := isWord(before) || before == '.' || isWord(after)
-		isQuoted := isMark(after) && (before == after || len(name) == 1)
+		isQuoted := isQuote(after) && (before == after || len(name) == 1)
 		if !isPart && !isQuoted && !isAssigned(text[end:]) {
 			return true
 		}
 	}
 	return false
 }
-
-// isMark reports whether a byte begins or ends a literal.
-func isMark(c byte) bool { return c == '"' || c == '\'' }
 
 // isAssigned reports whether the text after a name makes a key or a variable of it that gets a value.
 func isAssigned(after []byte) bool {

@@ -94,8 +94,8 @@ type Scanner struct {
 	loop      loop
 	task      task
 
-	clean []byte // a buffer
-	whole []byte // a buffer
+	clean []byte // a buffer for a line without what hides its words
+	whole []byte // a buffer for a line of a program with its literals joined
 }
 
 // budget bounds the bytes of lines that are matched with expressions.

@@ -67,6 +67,9 @@ func quoteAt(text []byte, at int) byte {
 	return open
 }
 
+// isQuote reports whether a byte begins or ends a literal.
+func isQuote(c byte) bool { return c == '"' || c == '\'' }
+
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 func isWord(c byte) bool { return isLetter(c) || c == '_' || '0' <= c && c <= '9' }

@@ -55,13 +55,7 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 	if cli == "" {
 		return nil, missing
 	}
-	dependencies := map[string]string{}
-	for _, spec := range asked {
-		parts := npmSpec().FindStringSubmatch(spec)
-		dependencies[parts[1]] = cmp.Or(parts[2], "latest")
-	}
-	manifest, err := json.Marshal(map[string]any{"name": "environment", "private": true,
-		"dependencies": dependencies})
+	manifest, err := npmManifest(asked)
 	if err != nil {
 		return nil, err
 	}
@@ -76,19 +70,10 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 		return nil, err
 	}
 	index := cmp.Or(m.Node, NPM)
-	// npm must run no script of a package and read no configuration of the user.
-	argv := []string{
-		in.Path, cli, "install", "--package-lock-only", "--ignore-scripts", "--no-audit", "--no-fund",
-		"--no-update-notifier", "--registry=" + index, "--userconfig=/dev/null",
-		"--globalconfig=" + sandbox.TmpDir + "/none",
-		"--cache=" + sandbox.TmpDir + "/npm", "--lockfile-version=3", "--fetch-retries=1", "--loglevel=error",
-	}
-	if file := m.certificates(); file != "" {
-		argv = append(argv, "--cafile="+file)
-	}
 	m.report("resolving %s at %s", packagesOf(len(asked), " of npm"), index)
 	result, proxy, err := m.manage(ctx, &sandbox.Cmd{
-		Argv: argv, Interpreter: in, Workspace: sandbox.Workspace{Mode: sandbox.WorkspaceRW, Dir: work},
+		Argv: m.npmInstall(in, cli, index), Interpreter: in,
+		Workspace: sandbox.Workspace{Mode: sandbox.WorkspaceRW, Dir: work},
 	}, index)
 	if err != nil {
 		return nil, err
@@ -110,6 +95,31 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 		return nil, &Error{Code: ResolveFailed, Message: "npm's lock cannot be used: " + err.Error()}
 	}
 	return &environment.LockedNode{Asked: asked, Packages: packages}, nil
+}
+
+// npmManifest returns the package.json of a package that depends on what is asked for.
+func npmManifest(asked []string) ([]byte, error) {
+	dependencies := map[string]string{}
+	for _, spec := range asked {
+		parts := npmSpec().FindStringSubmatch(spec)
+		dependencies[parts[1]] = cmp.Or(parts[2], "latest")
+	}
+	return json.Marshal(map[string]any{"name": "environment", "private": true, "dependencies": dependencies})
+}
+
+// npmInstall returns the command by which npm writes a lock. It must run no script of a package and read no
+// configuration of the user.
+func (m *Maker) npmInstall(in *sandbox.Interpreter, cli, index string) []string {
+	argv := []string{
+		in.Path, cli, "install", "--package-lock-only", "--ignore-scripts", "--no-audit", "--no-fund",
+		"--no-update-notifier", "--registry=" + index, "--userconfig=/dev/null",
+		"--globalconfig=" + sandbox.TmpDir + "/none",
+		"--cache=" + sandbox.TmpDir + "/npm", "--lockfile-version=3", "--fetch-retries=1", "--loglevel=error",
+	}
+	if file := m.certificates(); file != "" {
+		argv = append(argv, "--cafile="+file)
+	}
+	return argv
 }
 
 // nodeNames are npm's names of systems and processors.
