@@ -273,8 +273,8 @@ func appendJoined(whole, line []byte, between map[byte]string) []byte {
 	return whole
 }
 
-// jointAt returns the size of the end of a literal at the beginning of a text, with the mark behind it and the
-// beginning of the next literal, and what joins the two. The size of another text is 0.
+// jointAt returns the size of the end of a literal at the beginning of a text, with the mark behind it and
+// the beginning of the next literal, and what joins the two. The size of another text is 0.
 func jointAt(text []byte, between map[byte]string) (size int, joint string) {
 	if !isQuote(text[0]) {
 		return 0, ""

@@ -222,18 +222,7 @@ func choose(text []byte, tag string) (*v1.Manifest, *v1.Descriptor, error) {
 	if len(read.Layers) > 0 && len(read.Manifests) == 0 {
 		return &read.Manifest, nil, nil
 	}
-	var fit []v1.Descriptor
-	var tags []string
-	for _, d := range read.Manifests {
-		if name := d.Annotations[v1.AnnotationRefName]; name != "" {
-			tags = append(tags, fmt.Sprintf("%.100q", name))
-		}
-		named := tag == "" || d.Annotations[v1.AnnotationRefName] == tag
-		// The platform of a descriptor is optional (OCI image specification).
-		if named && (d.Platform == nil || here(d.Platform)) {
-			fit = append(fit, d)
-		}
-	}
+	fit, tags := fitting(read.Manifests, tag)
 	switch {
 	case len(fit) == 1:
 		return nil, &fit[0], nil
@@ -244,6 +233,23 @@ func choose(text []byte, tag string) (*v1.Manifest, *v1.Descriptor, error) {
 		return nil, nil, &UnsafeError{"", "has no image for linux/" + runtime.GOARCH}
 	}
 	return nil, nil, &UnsafeError{"", "is one of several images without a tag"}
+}
+
+// fitting returns the images with a tag for this machine, and the tags of all images, quoted. An empty tag is
+// any.
+func fitting(all []v1.Descriptor, tag string) (fit []v1.Descriptor, tags []string) {
+	for _, d := range all {
+		name := d.Annotations[v1.AnnotationRefName]
+		if name != "" {
+			tags = append(tags, fmt.Sprintf("%.100q", name))
+		}
+		isNamed := tag == "" || name == tag
+		// The platform of a descriptor is optional (OCI image specification).
+		if isNamed && (d.Platform == nil || here(d.Platform)) {
+			fit = append(fit, d)
+		}
+	}
+	return fit, tags
 }
 
 // layout is the directory of an image in the OCI image layout.
