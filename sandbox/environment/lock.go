@@ -215,6 +215,10 @@ func (e *Locked) check(name string) error {
 	if e.Root != nil {
 		return e.Root.check()
 	}
+	return e.checkPackages()
+}
+
+func (e *Locked) checkPackages() error {
 	wheels := 0
 	if p := e.Python; p != nil {
 		wheels = len(p.Packages)

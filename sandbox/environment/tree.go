@@ -312,34 +312,44 @@ func (t *Tree) hash(m *member) (content.Mark, error) {
 		}
 		return content.Mark{}, t.damaged(m.Path, err)
 	}
+	if what := m.difference(found); what != "" {
+		return changed(what)
+	}
+	if m.Kind == directory {
+		if err := t.names(m.Path); err != nil {
+			return content.Mark{}, err
+		}
+	}
+	return found.Mark, nil
+}
+
+// difference returns how a file or a directory differs from its entry, or "".
+func (m *member) difference(found *content.Found) string {
 	mode := found.Info.Mode()
 	switch m.Kind {
 	case directory:
 		if !mode.IsDir() || mode.Perm()&0o022 != 0 {
-			return changed("it is not a directory that only its owner may change")
+			return "it is not a directory that only its owner may change"
 		}
 		if m.seen != (content.Mark{}) {
-			return changed("a name was added, removed or replaced")
-		}
-		if err := t.names(m.Path); err != nil {
-			return content.Mark{}, err
+			return "a name was added, removed or replaced"
 		}
 	case Link:
 		if mode.Type() != fs.ModeSymlink || found.Target != m.Target {
-			return changed("it is another link")
+			return "it is another link"
 		}
 	default:
 		if !mode.IsRegular() {
-			return changed("it is not a regular file")
+			return "it is not a regular file"
 		}
 		if found.Digest != m.Digest {
-			return changed("it has another content")
+			return "it has another content"
 		}
 		if mode.Perm()&0o022 != 0 || (mode&0o111 != 0) != (m.Kind == Exec) {
-			return changed("it has another mode")
+			return "it has another mode"
 		}
 	}
-	return found.Mark, nil
+	return ""
 }
 
 // names returns an error if a directory has a name that is not a member.

@@ -106,6 +106,11 @@ func (w *wheel) open(files *zip.Reader, version string) error {
 		return w.refuse(w.info+"METADATA", "is of %.80s %.40s, want %s", head["name"], head["version"],
 			version)
 	}
+	return w.readRecord(files)
+}
+
+// readRecord reads the hashes of the files.
+func (w *wheel) readRecord(files *zip.Reader) error {
 	text, err := w.text(files, "RECORD")
 	if err != nil {
 		return err
@@ -191,19 +196,25 @@ func (w *wheel) target(name string) (at string, executable bool, err error) {
 		w.note(w.name, name, "is left out: nothing is compiled here")
 		return "", false, nil
 	case "data":
-		first, _, below := strings.Cut(rest, "/")
-		switch strings.ToLower(first) {
-		case "share", "etc":
-			if below {
-				return rest, false, nil
-			}
-		case "bin", "lib", "lib64", "node_modules", "pyvenv.cfg":
-			return "", false, w.refuse(name, "would lie where the environment has its own files")
-		}
-		w.note(w.name, name, "is left out: data belongs below share or etc")
-		return "", false, nil
+		at, err := w.shared(rest, name)
+		return at, false, err
 	}
 	return "", false, w.refuse(name, "is of an unknown kind of data")
+}
+
+// shared returns the path of a file for the top of the environment, or "" if it is left out.
+func (w *wheel) shared(at, from string) (string, error) {
+	first, _, below := strings.Cut(at, "/")
+	switch strings.ToLower(first) {
+	case "share", "etc":
+		if below {
+			return at, nil
+		}
+	case "bin", "lib", "lib64", "node_modules", "pyvenv.cfg":
+		return "", w.refuse(from, "would lie where the environment has its own files")
+	}
+	w.note(w.name, from, "is left out: data belongs below share or etc")
+	return "", nil
 }
 
 // module returns the path of a file below site-packages, and notes code that runs when Python starts.

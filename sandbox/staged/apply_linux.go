@@ -184,31 +184,36 @@ func (a *applier) walk(from, to *dir, p string, why error, replaced bool) {
 		if a.full() {
 			return
 		}
-		at, refused := path.Join(p, name), why
-		if refused == nil {
-			refused = a.refuse(at)
+		a.change(from, to, p, name, why, replaced)
+	}
+}
+
+// change applies the change of one entry of a directory in the layer, unless why is not nil.
+func (a *applier) change(from, to *dir, p, name string, why error, replaced bool) {
+	at := path.Join(p, name)
+	if why == nil {
+		why = a.refuse(at)
+	}
+	e, err := from.stat(name)
+	switch {
+	case err != nil:
+		a.unapplied.unseen = true
+		a.report("write", at, errUnread)
+	case e.isDir():
+		a.directory(from, to, name, at, why, replaced)
+	case e.isWhiteout():
+		a.deleteLater(to, p, name, why)
+	case e.isRegular() && why != nil:
+		// No digest is computed: sparse files are cheap to create and expensive to read.
+		a.unapplied.sizes[int64(e.Size)] = true
+		a.add(sandbox.Write{Path: at, Op: "write", Size: int64(e.Size), Refused: reason(why)})
+	case e.isRegular():
+		a.file(from, to, name, at, int64(e.Size))
+	default:
+		if target, err := from.readlink(name); err == nil {
+			a.unapplied.links[target] = true
 		}
-		e, err := from.stat(name)
-		switch {
-		case err != nil:
-			a.unapplied.unseen = true
-			a.report("write", at, errUnread)
-		case e.isDir():
-			a.directory(from, to, name, at, refused, replaced)
-		case e.isWhiteout():
-			a.deleteLater(to, p, name, refused)
-		case e.isRegular() && refused != nil:
-			// No digest is computed: sparse files are cheap to create and expensive to read.
-			a.unapplied.sizes[int64(e.Size)] = true
-			a.add(sandbox.Write{Path: at, Op: "write", Size: int64(e.Size), Refused: reason(refused)})
-		case e.isRegular():
-			a.file(from, to, name, at, int64(e.Size))
-		default:
-			if target, err := from.readlink(name); err == nil {
-				a.unapplied.links[target] = true
-			}
-			a.report("write", at, errNotRegular)
-		}
+		a.report("write", at, errNotRegular)
 	}
 }
 

@@ -3,6 +3,7 @@ package staged
 import (
 	"errors"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -81,6 +82,13 @@ func (d *dir) reach(p string) (*dir, error) {
 		_ = parent.Close()
 	}
 	return at, err
+}
+
+// parent opens the directory of the entry at a path below d, and returns the name of the entry there.
+func (d *dir) parent(p string) (in *dir, name string, err error) {
+	above, name := path.Split(p)
+	in, err = d.reach(strings.TrimSuffix(above, "/"))
+	return in, name, err
 }
 
 // names returns the current names in d, sorted.

@@ -98,9 +98,13 @@ func (a *applier) gather(k *keeping, from, to *dir, p string, replaced bool) {
 			a.gatherReplaced(k, to, name, at)
 		}
 	}
-	if !replaced || to == nil {
-		return
+	if replaced && to != nil {
+		a.gatherHidden(k, to, p, inLayer)
 	}
+}
+
+// gatherHidden lists the entries of a directory of the workspace that the layer's directory lacks.
+func (a *applier) gatherHidden(k *keeping, to *dir, p string, inLayer map[string]bool) {
 	hidden, err := to.names()
 	if err != nil {
 		return
@@ -216,8 +220,7 @@ func (a *applier) keepContents(k *keeping, top *dir) error {
 		if a.ctx.Err() != nil {
 			return a.stopped()
 		}
-		dir, name := path.Split(k.changes[i].Path)
-		in, err := top.reach(path.Clean("/" + dir)[1:])
+		in, name, err := top.parent(k.changes[i].Path)
 		if err != nil {
 			continue
 		}
@@ -258,8 +261,7 @@ func (a *applier) settle(k *keeping, top *dir) *sandbox.Kept {
 
 // gone reports whether there is nothing at a path of the workspace.
 func gone(top *dir, p string) bool {
-	dir, name := path.Split(p)
-	in, err := top.reach(path.Clean("/" + dir)[1:])
+	in, name, err := top.parent(p)
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir)
 	}

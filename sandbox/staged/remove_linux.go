@@ -194,25 +194,11 @@ func (a *applier) look(to *dir, name string, depth int) error {
 // completed.
 func (a *applier) visit(to *dir, name string, depth int, each func(*dir, string) error) error {
 	e, err := to.stat(name)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case a.ctx.Err() != nil:
-		return a.stopped()
-	case depth > 0 && isProtected(name):
-		return errHolds
-	case depth > maxBelow:
-		return errDeep
-	case e.Mnt_id != to.mount:
-		return errMounted
-	case a.foreign(&e):
-		return errChanged
-	case a.kernelKeeps(to, &e):
-		return unix.EPERM
-	case a.moved(to, name, &e):
-		return errMoved
-	case !e.isDir():
-		return nil
+	}
+	if err := a.mayDelete(to, name, depth, &e); err != nil || !e.isDir() {
+		return err
 	}
 	sub, err := to.enter(name)
 	if err != nil {
@@ -238,6 +224,28 @@ func (a *applier) visit(to *dir, name string, depth int, each func(*dir, string)
 		}
 	}
 	return nil
+}
+
+// mayDelete returns the reason why an entry is not deleted, whatever is below it, or nil.
+func (a *applier) mayDelete(to *dir, name string, depth int, e *entry) error {
+	switch {
+	case a.ctx.Err() != nil:
+		return a.stopped()
+	case depth > 0 && isProtected(name):
+		return errHolds
+	case depth > maxBelow:
+		return errDeep
+	case e.Mnt_id != to.mount:
+		return errMounted
+	case a.foreign(e):
+		return errChanged
+	case a.kernelKeeps(to, e):
+		return unix.EPERM
+	case a.moved(to, name, e):
+		return errMoved
+	default:
+		return nil
+	}
 }
 
 // unapplied describes entries that the command created but that are not in the workspace. If a move was

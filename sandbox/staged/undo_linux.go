@@ -104,8 +104,7 @@ func (r *undoer) entry(c sandbox.Change, first bool, done *Undone) (op string, e
 	if r.ctx.Err() != nil {
 		return "write", r.a.stopped()
 	}
-	parent, name := path.Split(c.Path)
-	to, err := r.top.reach(strings.TrimSuffix(parent, "/"))
+	to, name, err := r.top.parent(c.Path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir) {
 		// A directory above is missing, or is yet to be returned.
 		if first || c.Before.Kind == sandbox.KindNone {
@@ -125,16 +124,22 @@ func (r *undoer) entry(c sandbox.Change, first bool, done *Undone) (op string, e
 			return opOf(c.Before), err
 		}
 	}
+	return r.entryIn(to, name, c, first, done)
+}
+
+// entryIn is entry in the directory of the entry, which is locked.
+func (r *undoer) entryIn(to *dir, name string, c sandbox.Change, first bool, done *Undone) (string, error) {
+	op := opOf(c.Before)
 	now, at, err := r.now(to, name)
 	if err != nil {
-		return opOf(c.Before), err
+		return op, err
 	}
 	// The first pass has removed it, or would have.
 	if r.going[c.Path] {
 		if c.Before.Kind == sandbox.KindNone {
 			return "", nil
 		}
-		return opOf(c.Before), r.put(to, name, c.Before, inode{})
+		return op, r.put(to, name, c.Before, inode{})
 	}
 	if now.Same(c.Before) {
 		return "", nil
@@ -145,17 +150,17 @@ func (r *undoer) entry(c sandbox.Change, first bool, done *Undone) (op string, e
 	}
 	done.Changed = c.After == nil || !now.Same(*c.After)
 	if err := r.mayReturn(c, done.Changed); err != nil {
-		return opOf(c.Before), err
+		return op, err
 	}
 	if !replaces {
-		return opOf(c.Before), r.put(to, name, c.Before, at)
+		return op, r.put(to, name, c.Before, at)
 	}
 	if !first {
-		return opOf(c.Before), errLater
+		return op, errLater
 	}
 	if c.Before.Kind != sandbox.KindNone && gitLike([]string{name}, to) {
 		// put would refuse it.
-		return opOf(c.Before), errGit
+		return op, errGit
 	}
 	return "delete", r.remove(to, name, c.Path, now)
 }
@@ -234,8 +239,13 @@ func digestOf(ctx context.Context, in *dir, name string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
+	return sumOf(ctx, f)
+}
+
+// sumOf returns the digest of all that in has, unless the context ends before.
+func sumOf(ctx context.Context, in io.Reader) (string, error) {
 	sum := sha256.New()
-	if _, err := io.Copy(sum, &untilDone{ctx, f}); err != nil {
+	if _, err := io.Copy(sum, &untilDone{ctx, in}); err != nil {
 		return "", err
 	}
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
@@ -282,12 +292,11 @@ func (r *undoer) check(digest string) error {
 		return errGone
 	}
 	defer f.Close()
-	sum := sha256.New()
-	_, err = io.Copy(sum, &untilDone{r.ctx, f})
+	sum, err := sumOf(r.ctx, f)
 	if r.ctx.Err() != nil {
 		return err
 	}
-	if err != nil || "sha256:"+hex.EncodeToString(sum.Sum(nil)) != digest {
+	if err != nil || sum != digest {
 		return errGone
 	}
 	return nil
@@ -429,11 +438,11 @@ func (r *undoer) putFile(to *dir, name string, before sandbox.State) (err error)
 			in.discard()
 		}
 	}()
-	sum := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(in.f, sum), &untilDone{r.ctx, content}); err != nil {
+	sum, err := sumOf(r.ctx, io.TeeReader(content, in.f))
+	if err != nil {
 		return err
 	}
-	if "sha256:"+hex.EncodeToString(sum.Sum(nil)) != before.Digest {
+	if sum != before.Digest {
 		// A changed content is not written.
 		return errGone
 	}

@@ -64,41 +64,54 @@ func (l *layout) first(node *yaml.Node) byte {
 
 // end returns the position after a quoted text or a flow collection that begins at a position.
 func (l *layout) end(from position) position {
-	depth, quote, last := 0, byte(0), byte(0)
-	for at := from; at.line < len(l.lines); at = (position{line: at.line + 1}) {
-		line := l.lines[at.line]
-		for ; at.offset < len(line); at.offset++ {
-			c := line[at.offset]
-			switch {
-			// The next character is part of an escape, or of the doubled quote of single-quoted text.
-			case quote == '"' && c == '\\',
-				quote == '\'' && c == '\'' && strings.HasPrefix(line[at.offset+1:], "'"):
-				at.offset++
-			case quote != 0:
-				if c == quote {
-					quote, last = 0, c
-				}
-			// A quote in a comment opens nothing.
-			case c == '#' && at.offset > 0 && line[at.offset-1] == ' ':
-				at.offset = len(line)
-			// Within a plain word a quote is an ordinary character.
-			case (c == '"' || c == '\'') && strings.IndexByte("\x00[{,:?", last) >= 0:
-				quote = c
-			case c == '[' || c == '{':
-				depth++
-				last = c
-			case c == ']' || c == '}':
-				depth--
-				last = c
-			case c != ' ' && c != '\t':
-				last = c
-			}
-			if depth == 0 && quote == 0 && last != 0 {
-				return position{at.line, at.offset + 1}
+	var s span
+	for n, offset := from.line, from.offset; n < len(l.lines); n, offset = n+1, 0 {
+		for line := l.lines[n]; offset < len(line); {
+			offset += s.take(line, offset)
+			if s.isClosed() {
+				return position{n, offset}
 			}
 		}
 	}
 	return position{line: len(l.lines)}
+}
+
+// span is a quoted text or a flow collection, up to some character.
+type span struct {
+	depth int  // of collections
+	quote byte // the mark of the open quoted text, or 0
+	last  byte // the last character outside of quoted texts, besides blanks, or 0
+}
+
+func (s *span) isClosed() bool { return s.depth == 0 && s.quote == 0 && s.last != 0 }
+
+// take reads on at an offset of a line, and returns how many bytes it read.
+func (s *span) take(line string, offset int) int {
+	c := line[offset]
+	switch {
+	// The next character is part of an escape, or of the doubled quote of single-quoted text.
+	case s.quote == '"' && c == '\\',
+		s.quote == '\'' && c == '\'' && strings.HasPrefix(line[offset+1:], "'"):
+		return 2
+	case s.quote != 0 && c == s.quote:
+		s.quote, s.last = 0, c
+	case s.quote != 0, c == ' ', c == '\t':
+	// A quote in a comment opens nothing.
+	case c == '#' && offset > 0 && line[offset-1] == ' ':
+		return len(line) - offset
+	// Within a plain word a quote is an ordinary character.
+	case (c == '"' || c == '\'') && strings.IndexByte("\x00[{,:?", s.last) >= 0:
+		s.quote = c
+	default:
+		s.last = c
+		switch c {
+		case '[', '{':
+			s.depth++
+		case ']', '}':
+			s.depth--
+		}
+	}
+	return 1
 }
 
 // unindented returns the first line of a quoted text or flow collection that is not indented deeper than the
@@ -194,25 +207,11 @@ func (w *walker) checkLines() {
 
 // check notes irregularities of a node. within is the indentation of the enclosing collection.
 func (w *walker) check(node *yaml.Node, within int) {
-	quoted := node.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0
-	plain := node.Kind == yaml.ScalarNode && node.Style&quotedStyles == 0
-	switch {
-	case w.layout.first(node) == '!':
-		w.repaired(node, "the value has a tag; put it in quotes")
-	case plain && strings.TrimSpace(w.source(node)) != w.source(node):
-		w.repaired(node, "the value has a space of another kind at its end")
-	// [a:] and [-] are a mapping and a list to some parsers, and words to others.
-	case plain && within == inFlow &&
-		(strings.HasSuffix(node.Value, ":") || node.Value == "-" || node.Value == "?"):
-		w.repaired(node, "an entry is not a plain word; put it in quotes")
-	case node.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 && endsBlank(node.Value):
-		w.repaired(node, "the last line of the text has nothing but spaces")
-	case w.marked && node.Style&yaml.FoldedStyle != 0 && strings.Contains(node.Value, markedTab):
-		w.repaired(node, "a line of the text starts with a tab")
-	case w.escaped && node.Style&yaml.DoubleQuotedStyle == 0 && hasEscape(node.Value):
-		w.repaired(node, "the text has an escape, which is only valid in double quotes")
+	if reason := w.irregularity(node, within); reason != "" {
+		w.repaired(node, reason)
 	}
-	if within != inFlow && (quoted || node.Style&yaml.FlowStyle != 0) {
+	isQuoted := node.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0
+	if within != inFlow && (isQuoted || node.Style&yaml.FlowStyle != 0) {
 		if at := w.layout.unindented(node, within); at > 0 {
 			w.notes.repaired(w.offset+at,
 				"the lines of a text in quotes, or of a list in brackets, are not indented")
@@ -224,6 +223,29 @@ func (w *walker) check(node *yaml.Node, within int) {
 		if at := strings.LastIndex(line, comment); at > 0 && line[at-1] != ' ' && line[at-1] != '\t' {
 			w.repaired(node, "a comment needs a space before it")
 		}
+	}
+}
+
+// irregularity returns what some parsers reject or read differently in the text of a node, or "".
+func (w *walker) irregularity(node *yaml.Node, within int) string {
+	isPlain := node.Kind == yaml.ScalarNode && node.Style&quotedStyles == 0
+	switch {
+	case w.layout.first(node) == '!':
+		return "the value has a tag; put it in quotes"
+	case isPlain && strings.TrimSpace(w.source(node)) != w.source(node):
+		return "the value has a space of another kind at its end"
+	// [a:] and [-] are a mapping and a list to some parsers, and words to others.
+	case isPlain && within == inFlow &&
+		(strings.HasSuffix(node.Value, ":") || node.Value == "-" || node.Value == "?"):
+		return "an entry is not a plain word; put it in quotes"
+	case node.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 && endsBlank(node.Value):
+		return "the last line of the text has nothing but spaces"
+	case w.marked && node.Style&yaml.FoldedStyle != 0 && strings.Contains(node.Value, markedTab):
+		return "a line of the text starts with a tab"
+	case w.escaped && node.Style&yaml.DoubleQuotedStyle == 0 && hasEscape(node.Value):
+		return "the text has an escape, which is only valid in double quotes"
+	default:
+		return ""
 	}
 }
 

@@ -59,17 +59,8 @@ func (p *plainParser) mapping(v *value, nests bool) bool {
 			return false
 		}
 		var item value
-		if rest != "" {
-			item, ok = plainScalar(rest)
-			if !ok {
-				return false
-			}
-			p.next()
-		} else if p.next() && p.indent >= indent && (p.indent > indent || isItem(p.line)) {
-			// A list may be as deep as its key, other nested values must be deeper.
-			if !nests || !p.nested(&item) {
-				return false
-			}
+		if !p.value(&item, rest, nests) {
+			return false
 		}
 		v.keys, v.items = append(v.keys, key), append(v.items, item)
 		// A deeper line here would belong to a scalar over several lines, which is left to parseYAML.
@@ -82,6 +73,23 @@ func (p *plainParser) mapping(v *value, nests bool) bool {
 	}
 }
 
+// value parses the value of the key in the current line, with the text after its colon, and stops at the line
+// after it.
+func (p *plainParser) value(v *value, rest string, nests bool) (ok bool) {
+	if rest != "" {
+		*v, ok = plainScalar(rest)
+		p.next()
+		return ok
+	}
+	indent := p.indent
+	// A list may be as deep as its key, other nested values must be deeper.
+	if !p.next() || p.indent < indent || p.indent == indent && !isItem(p.line) {
+		return true
+	}
+	return nests && p.nested(v)
+}
+
+// nested parses a list or a mapping below its key.
 func (p *plainParser) nested(v *value) bool {
 	if !isItem(p.line) {
 		// The reference rejects nested mappings with different indentation.
@@ -134,28 +142,33 @@ func plainScalar(s string) (value, bool) {
 	if s == "" {
 		return value{}, false
 	}
-	first := s[0]
+	first, last := s[0], s[len(s)-1]
 	if first == '"' || first == '\'' {
-		inner := s[1:]
-		end := strings.IndexByte(inner, first)
-		if end < 0 || end != len(inner)-1 || first == '"' && strings.IndexByte(inner, '\\') >= 0 {
-			return value{}, false
-		}
-		return value{kind: text, source: inner[:end]}, true
+		return quotedScalar(s)
 	}
-	letter := 'a' <= first|0x20 && first|0x20 <= 'z' || '0' <= first && first <= '9'
-	if !letter && first != '(' && first != '/' && first != '_' && first != '.' && first < utf8.RuneSelf {
+	isLetter := 'a' <= first|0x20 && first|0x20 <= 'z'
+	if !isLetter && first < utf8.RuneSelf && strings.IndexByte("0123456789(/_.", first) < 0 {
 		return value{}, false
 	}
 	// These begin a mapping or a comment in YAML, so the careful parser decides.
-	if s[len(s)-1] == ':' || strings.Contains(s, ": ") || strings.Contains(s, " #") {
+	if last == ':' || strings.Contains(s, ": ") || strings.Contains(s, " #") {
 		return value{}, false
 	}
 	// A Unicode space at an end is part of the text to some parsers and not to others.
-	if (first >= utf8.RuneSelf || s[len(s)-1] >= utf8.RuneSelf) && strings.TrimSpace(s) != s {
+	if (first >= utf8.RuneSelf || last >= utf8.RuneSelf) && strings.TrimSpace(s) != s {
 		return value{}, false
 	}
 	return resolve(s), true
+}
+
+// quotedScalar parses a text in quotes, without an escape and a quote of its own kind.
+func quotedScalar(s string) (value, bool) {
+	quote, inner := s[0], s[1:]
+	end := strings.IndexByte(inner, quote)
+	if end < 0 || end != len(inner)-1 || quote == '"' && strings.IndexByte(inner, '\\') >= 0 {
+		return value{}, false
+	}
+	return value{kind: text, source: inner[:end]}, true
 }
 
 // printable reports whether a text has only characters that YAML allows, and no tabs or line breaks of any

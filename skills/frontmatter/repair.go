@@ -125,34 +125,39 @@ func (p *repairer) mapping(lines []string, at int) (*value, bool) {
 			end++
 		}
 		e := faulty{key: match[1], rest: match[2], line: at + i, lines: lines[i:end]}
+		i = end
 		before := len(p.notes.repairs)
 		item, ok := p.entry(e, loose)
-		// A field that is dropped must not be one that restricts the skill, nor one that is valid but
-		// refused.
-		if !ok && (p.depth > 1 || slices.Contains(boundFields, e.key) || !e.broken()) {
-			if p.depth == 1 && e.rest != "" && strings.IndexByte("*@`%&!", e.rest[0]) >= 0 {
-				p.fault = &Error{Kind: Syntax, Line: e.line, Reason: fmt.Sprintf(
-					"%s begins with %c, which means something else in YAML: put it in quotes", e.value(),
-					e.rest[0])}
-			}
+		if !ok && !p.mayDrop(e) {
 			return nil, false
 		}
 		if !ok {
 			p.notes.repairs = p.notes.repairs[:before]
 			p.notes.repaired(e.line, e.value()+" cannot be understood; the field is left out")
-			i = end
 			continue
 		}
 		// Parsers differ about which of two equal keys they keep.
 		if first, twice := seen[e.key]; twice {
 			p.notes.repaired(e.line, fmt.Sprintf("duplicate key: the one at line %d is used", first))
-		} else {
-			seen[e.key] = e.line
-			whole.keys, whole.items = append(whole.keys, e.key), append(whole.items, *item)
+			continue
 		}
-		i = end
+		seen[e.key] = e.line
+		whole.keys, whole.items = append(whole.keys, e.key), append(whole.items, *item)
 	}
 	return whole, len(whole.keys) > 0
+}
+
+// mayDrop reports whether a field that cannot be parsed may be left out: it must not be one that restricts
+// the skill, nor one that is valid but refused. It records the fault of another one, if that is known.
+func (p *repairer) mayDrop(e faulty) bool {
+	if p.depth == 1 && !slices.Contains(boundFields, e.key) && e.broken() {
+		return true
+	}
+	if p.depth == 1 && e.rest != "" && strings.IndexByte("*@`%&!", e.rest[0]) >= 0 {
+		p.fault = &Error{Kind: Syntax, Line: e.line, Reason: fmt.Sprintf(
+			"%s begins with %c, which means something else in YAML: put it in quotes", e.value(), e.rest[0])}
+	}
+	return false
 }
 
 // continues reports whether a line belongs to the entry above it: it is indented or empty, or, after a text
@@ -224,20 +229,8 @@ func (p *repairer) below(e faulty, loose bool) (*value, bool) {
 // meant as a list, a mapping or a quoted text, and tags and anchors.
 func rawText(e faulty, loose bool) (string, bool) {
 	raw := words(append([]string{e.rest}, e.lines[1:]...))
-	switch raw := e.rest; raw[0] {
-	case '[':
-		_, behind, closed := strings.Cut(raw, "]")
-		// "[Beta] reads files" is prose, "[a, b] # comment" is a list.
-		comment := strings.HasPrefix(strings.TrimLeft(behind, " "), "#")
-		loose = loose || closed && strings.Trim(behind, "] \t,}") != "" && !comment
-	case '{', '"', '\'':
-	case '&', '!':
-		loose = loose || len(raw) == 1 || raw[1] == ' '
-	default:
-		loose = true
-	}
 	// Without a letter the value is punctuation, and a guess at its meaning could be wrong.
-	if !loose || !strings.ContainsFunc(raw, unicode.IsLetter) {
+	if !loose && !isProseValue(e.rest) || !strings.ContainsFunc(raw, unicode.IsLetter) {
 		return "", false
 	}
 	// Outer quotes that enclose the whole text were meant as quotes.
@@ -249,6 +242,24 @@ func rawText(e faulty, loose bool) (string, bool) {
 		raw = rest
 	}
 	return raw, true
+}
+
+// isProseValue reports whether a value begins like text, and not like a list, a mapping, a quoted text, a tag
+// or an anchor.
+func isProseValue(raw string) bool {
+	switch raw[0] {
+	case '[':
+		_, behind, closed := strings.Cut(raw, "]")
+		// "[Beta] reads files" is prose, "[a, b] # comment" is a list.
+		isComment := strings.HasPrefix(strings.TrimLeft(behind, " "), "#")
+		return closed && strings.Trim(behind, "] \t,}") != "" && !isComment
+	case '{', '"', '\'':
+		return false
+	case '&', '!':
+		return len(raw) == 1 || raw[1] == ' '
+	default:
+		return true
+	}
 }
 
 // words joins lines into one line with single spaces.

@@ -43,11 +43,7 @@ func Validate(dirName, fileName string, data []byte) []Violation {
 	if fileName != "SKILL.md" && fileName != "skill.md" {
 		return MissingFile()
 	}
-	block, failed := strictBlock(data)
-	if failed != nil {
-		return []Violation{*failed}
-	}
-	root, read, failed := strictRoot(block)
+	root, read, failed := strictFile(data)
 	if failed != nil {
 		return []Violation{*failed}
 	}
@@ -94,11 +90,7 @@ func strictName(data, block []byte, notes *notes) string {
 	if notes.plain != nil && bytes.HasPrefix(data, []byte("---\n")) && !bytes.Contains(block, []byte("---")) {
 		fields = fieldsOf(notes.plain)
 	} else {
-		text, failed := strictBlock(data)
-		if failed != nil {
-			return ""
-		}
-		root, read, failed := strictRoot(text)
+		root, read, failed := strictFile(data)
 		if failed != nil {
 			return ""
 		}

@@ -30,6 +30,15 @@ func (r *reading) fields(root *yaml.Node) strictFields {
 	return fields
 }
 
+// strictFile is strictRoot for the frontmatter of a file.
+func strictFile(data []byte) (*yaml.Node, *reading, *Violation) {
+	block, failed := strictBlock(data)
+	if failed != nil {
+		return nil, nil, failed
+	}
+	return strictRoot(block)
+}
+
 func isMerge(key *yaml.Node) bool { return key.Tag == "!!merge" }
 
 // strictRoot returns the mapping in a block, with the lines of the block. Like the reference it accepts only
@@ -208,11 +217,7 @@ var yamlFaults = []struct{ reason, text, fix string }{
 // asReference parses the frontmatter like the reference, which ends it at the first ---, even inside of a
 // value. It returns nil if the reference rejects it.
 func asReference(data []byte, notes *notes) *value {
-	block, failed := strictBlock(data)
-	if failed != nil {
-		return nil
-	}
-	root, read, failed := strictRoot(block)
+	root, read, failed := strictFile(data)
 	if failed != nil {
 		return nil
 	}

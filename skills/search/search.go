@@ -226,11 +226,27 @@ func (x *Index) rank(
 	if len(l.terms) == 0 {
 		return nil, func(int) float64 { return 0 }, 0
 	}
-	scores := make([]float64, len(x.skills))
-	covered := make([]float64, len(x.skills)) // sum of the idf of the terms that match
-	best := make([]float32, len(x.skills))    // best weight for the current term
+	r := x.match(l, terms)
+	if i := l.find(terms[0]); i >= 0 && query != "" {
+		x.addExact(r, l.postings[i], query)
+	}
+	top, total = r.best(most)
+	return top, func(doc int) float64 { return r.covered[doc] / r.all }, total
+}
+
+// ranking is how well each skill matches some terms.
+type ranking struct {
+	scores  []float64
+	covered []float64 // sum of the idf of the terms that match
+	all     float64   // sum of the idf of all terms
+}
+
+// match compares the skills with terms.
+func (x *Index) match(l *list, terms []string) *ranking {
+	n := len(x.skills)
+	r := &ranking{scores: make([]float64, n), covered: make([]float64, n)}
+	best := make([]float32, n) // best weight for the current term
 	expand := max(maxExpanded/len(terms), minExpanded)
-	all := 0.0
 	var touched []uint32
 	for _, term := range terms {
 		touched = touched[:0]
@@ -249,33 +265,40 @@ func (x *Index) rank(
 		}
 		// The weight of a term is its idf, which is always positive here.
 		// Completions of a short prefix are many, and would make a rare term look common.
-		n := float64(cmp.Or(same, len(touched)))
-		rarity := math.Log(1 + (float64(len(x.skills))-n+0.5)/(n+0.5))
-		all += rarity
+		with := float64(cmp.Or(same, len(touched)))
+		rarity := math.Log(1 + (float64(n)-with+0.5)/(with+0.5))
+		r.all += rarity
 		for _, doc := range touched {
-			scores[doc] += rarity * float64(best[doc])
-			covered[doc] += rarity
+			r.scores[doc] += rarity * float64(best[doc])
+			r.covered[doc] += rarity
 			best[doc] = 0
 		}
 	}
-	for doc := range scores {
+	for doc := range r.scores {
 		// A match of the whole query ranks above repeated matches of a part.
-		scores[doc] *= (1 + covered[doc]/all) / 2
+		r.scores[doc] *= (1 + r.covered[doc]/r.all) / 2
 	}
-	if i := l.find(terms[0]); i >= 0 && query != "" {
-		query = strings.TrimSpace(query)
-		isBreak := func(r rune) bool { return r == ' ' || r == '_' || r == '-' }
-		hyphened := strings.Join(strings.FieldsFunc(query, isBreak), "-")
-		for _, p := range l.postings[i] {
-			if sk := x.skills[p.doc]; isCalled(sk, query) || isCalled(sk, hyphened) {
-				scores[p.doc] += exactBonus
-			}
+	return r
+}
+
+// addExact raises the skills that are called like the query. first are the postings of its first term.
+func (x *Index) addExact(r *ranking, first []posting, query string) {
+	query = strings.TrimSpace(query)
+	isBreak := func(r rune) bool { return r == ' ' || r == '_' || r == '-' }
+	hyphened := strings.Join(strings.FieldsFunc(query, isBreak), "-")
+	for _, p := range first {
+		if sk := x.skills[p.doc]; isCalled(sk, query) || isCalled(sk, hyphened) {
+			r.scores[p.doc] += exactBonus
 		}
 	}
+}
+
+// best returns the best most skills, in order, and the number of matches.
+func (r *ranking) best(most int) (top []scored, total int) {
 	// Sorting all matches would take longer than finding them.
 	bar := scored{score: -1} // at least most hits are better than this
-	for doc, score := range scores {
-		if covered[doc] == 0 {
+	for doc, score := range r.scores {
+		if r.covered[doc] == 0 {
 			continue
 		}
 		total++
@@ -289,7 +312,7 @@ func (x *Index) rank(
 		}
 	}
 	slices.SortFunc(top, better)
-	return top[:min(len(top), most)], func(doc int) float64 { return covered[doc] / all }, total
+	return top[:min(len(top), most)], total
 }
 
 func isCalled(sk *skills.Skill, name string) bool {

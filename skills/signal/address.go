@@ -22,12 +22,10 @@ var (
 // pasteHosts are hosts where strangers leave a text, or a tunnel to their machine, under a name that does not
 // show its author. Vendors put no installers there.
 var pasteHosts = []string{"pastebin.com", "paste.ee", "glot.io", "rentry.co", "hastebin.com",
-	"dpaste.com", "ix.io",
-	"0x0.st", "transfer.sh", "termbin.com", "webhook.site", "requestbin.com", "pipedream.net", "ngrok.io",
-	"ngrok-free.app", "ngrok.app", "trycloudflare.com", "serveo.net", "bit.ly", "tinyurl.com", "t.co",
-	"is.gd",
-	"cdn.discordapp.com", "gist.githubusercontent.com", "file.io", "anonfiles.com", "catbox.moe", "oast.fun",
-	"burpcollaborator.net", "interact.sh"}
+	"dpaste.com", "ix.io", "0x0.st", "transfer.sh", "termbin.com", "webhook.site", "requestbin.com",
+	"pipedream.net", "ngrok.io", "ngrok-free.app", "ngrok.app", "trycloudflare.com", "serveo.net", "bit.ly",
+	"tinyurl.com", "t.co", "is.gd", "cdn.discordapp.com", "gist.githubusercontent.com", "file.io",
+	"anonfiles.com", "catbox.moe", "oast.fun", "burpcollaborator.net", "interact.sh"}
 
 // openAddress reports whether a command fetches from an address that shows nothing about who answers: over
 // http, of a numeric host, of a host that is known at run time only, or of one of pasteHosts. A command
@@ -49,7 +47,7 @@ func openAddress(command []byte) bool {
 	if len(found) > 0 {
 		return false
 	}
-	if m := bareName().FindSubmatch(command); m != nil && isPaste(strings.ToLower(string(m[1]))) {
+	if m := bareName().FindSubmatch(command); m != nil && isOf(strings.ToLower(string(m[1])), pasteHosts) {
 		return true
 	}
 	return bytes.ContainsAny(command, "$") && variable().Match(command) || bareHost().Match(command)
@@ -77,19 +75,19 @@ func fromHere(command []byte) bool {
 // answer on its way.
 func isOpenHost(host string, isPlain bool) bool {
 	// The form xn-- is an international name, whose letters may look like others.
-	return !isHere(host) && !isSample(host) &&
-		(isPlain || isNumeric(host) || strings.HasPrefix(host, "xn--") || isPaste(host))
+	return !isHere(host) && !isOf(host, samples) &&
+		(isPlain || isNumeric(host) || strings.HasPrefix(host, "xn--") || isOf(host, pasteHosts))
 }
 
-// isSample reports whether a host is one that documentation uses and no one owns.
-func isSample(host string) bool {
+// samples are hosts that documentation uses and no one owns.
+var samples = []string{"example.com", "example.org", "example.net"}
+
+// isOf reports whether a host is one of the given ones, or below one.
+func isOf(host string, hosts []string) bool {
 	name := withoutPort(host)
-	for _, sample := range []string{"example.com", "example.org", "example.net"} {
-		if name == sample || strings.HasSuffix(name, "."+sample) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(hosts, func(of string) bool {
+		return name == of || strings.HasSuffix(name, "."+of)
+	})
 }
 
 // isNumeric reports whether a host is an address of any form that programs accept: 1.2.3.4, 0x01020304.
@@ -101,16 +99,6 @@ func isNumeric(host string) bool {
 	return name != "" && strings.Trim(name, "0123456789abcdefx.") == "" && strings.ContainsAny(name[:1],
 		"0123456789") &&
 		(strings.Trim(name, "0123456789.") == "" || strings.HasPrefix(name, "0x"))
-}
-
-func isPaste(host string) bool {
-	name := withoutPort(host)
-	for _, paste := range pasteHosts {
-		if name == paste || strings.HasSuffix(name, "."+paste) {
-			return true
-		}
-	}
-	return false
 }
 
 func withoutPort(host string) string {
@@ -155,27 +143,31 @@ func openText(line []byte) bool {
 
 // hasNumeric reports whether a line has the numeric address of another machine as a word of its own.
 func hasNumeric(line []byte) bool {
+	isPart := func(c byte) bool { return c == '.' || '0' <= c && c <= '9' }
 	for i := 0; i < len(line); i++ {
 		if line[i] < '0' || line[i] > '9' {
 			continue
 		}
-		end, dots := i, 0
-		for end < len(line) && (line[end] == '.' || '0' <= line[end] && line[end] <= '9') {
-			if line[end] == '.' {
-				dots++
-			}
+		end := i
+		for end < len(line) && isPart(line[end]) {
 			end++
 		}
 		isBound := (i == 0 || bytes.IndexByte([]byte(" \t\"'=@(/"), line[i-1]) >= 0) &&
 			(end == len(line) || bytes.IndexByte([]byte(" \t\r\"':/;)"), line[end]) >= 0)
-		if isBound && dots == 3 {
-			at, err := netip.ParseAddr(string(line[i:end]))
-			// A server listens at 0.0.0.0, which names no other machine.
-			if err == nil && !at.IsLoopback() && !at.IsUnspecified() {
-				return true
-			}
+		if isBound && isOtherMachine(line[i:end]) {
+			return true
 		}
 		i = end
 	}
 	return false
+}
+
+// isOtherMachine reports whether a text is the IPv4 address of another machine. A server listens at 0.0.0.0,
+// which names none.
+func isOtherMachine(text []byte) bool {
+	if bytes.Count(text, []byte(".")) != 3 {
+		return false
+	}
+	at, err := netip.ParseAddr(string(text))
+	return err == nil && !at.IsLoopback() && !at.IsUnspecified()
 }

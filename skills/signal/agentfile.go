@@ -1,25 +1,25 @@
 package signal
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 )
 
-// agentFile is a file that an agent or an editor obeys where it finds it, and what in it runs a command.
+// agentFile is a file that an agent or an editor obeys where it finds it.
 type agentFile struct {
 	dirs, bases []string // the last directory and the name, in lower case; no dirs: any
-	keys        []string // a text of these
-	runs        string   // and this one together run a command
+	keys        []string // a text of these and agentCommand together run a command
 }
 
-// agentFilesOf are the files of agents and editors.
+const agentCommand = `"command"`
+
+// agentFilesOf are the files of agents and editors that run commands.
 var agentFilesOf = []agentFile{
-	{nil, []string{"settings.json", "settings.local.json", "hooks.json"}, []string{`"hooks"`, `"mcpServers"`},
-		`"command"`},
-	{nil, []string{".mcp.json"}, []string{`"mcpServers"`}, `"command"`},
-	{[]string{".cursor", ".vscode"}, []string{"mcp.json"}, []string{`ervers"`}, `"command"`},
-	{nil, []string{"tasks.json"}, []string{`"folderOpen"`}, `"command"`},
+	{nil, []string{"settings.json", "settings.local.json", "hooks.json"},
+		[]string{`"hooks"`, `"mcpServers"`}},
+	{nil, []string{".mcp.json"}, []string{`"mcpServers"`}},
+	{[]string{".cursor", ".vscode"}, []string{"mcp.json"}, []string{`ervers"`}},
+	{nil, []string{"tasks.json"}, []string{`"` + onOpening + `"`}},
 }
 
 // agentFileOf returns the row of a file, by its path in lower case, or nil.
@@ -38,13 +38,22 @@ func agentFileOf(path string) *agentFile {
 	return nil
 }
 
-// searchAgentFile searches a line of a file that an agent or an editor obeys for the command that it runs.
+// agentSearch is the state of the search of a file that an agent or an editor obeys.
+type agentSearch struct {
+	file               *agentFile // nil for another file, and once a command is found
+	hasKey, hasCommand bool       // the texts that were found
+}
+
+// searchAgentFile searches a line, if it is of such a file, for the command that it runs.
 func (s *Scanner) searchAgentFile(line []byte) {
-	has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
-	s.hasKey = s.hasKey || slices.ContainsFunc(s.agent.keys, has)
-	s.hasRuns = s.hasRuns || has(s.agent.runs)
-	if s.hasKey && s.hasRuns {
-		s.countPlain(Unasked, s.line)
-		s.agent = nil
+	a := &s.agent
+	if a.file == nil {
+		return
+	}
+	a.hasKey = a.hasKey || containsAny(line, a.file.keys...)
+	a.hasCommand = a.hasCommand || containsAny(line, agentCommand)
+	if a.hasKey && a.hasCommand {
+		s.found.addPlain(Unasked, s.line)
+		a.file = nil
 	}
 }

@@ -7,6 +7,82 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
+// command is a command line that may continue after a backslash or a pipe.
+type command struct {
+	text []byte
+	line int // its first line
+}
+
+// add appends a line, and reports whether the command continues on the next line.
+func (c *command) add(line []byte, number int) (more bool) {
+	if len(c.text) == 0 {
+		c.line = number
+	}
+	c.text = append(c.text, line...)
+	text := bytes.TrimRight(c.text, " \t\r")
+	switch {
+	case len(text) == 0 || len(text) >= maxLine:
+		return false
+	case text[len(text)-1] == '\\':
+		c.text = append(text[:len(text)-1], ' ')
+		return true
+	}
+	return text[len(text)-1] == '|'
+}
+
+// searchCommand searches for a download that is passed to a shell, in a command that may continue on the next
+// line. The cells of a table are separate commands.
+func (s *Scanner) searchCommand(line []byte) {
+	row := bytes.TrimLeft(line, " \t")
+	if s.markdown && len(row) > 0 && row[0] == '|' && len(s.command.text) == 0 {
+		for cell := range cells(row) {
+			s.command.add(cell, s.line)
+			s.endCommand()
+		}
+		return
+	}
+	if more := s.command.add(line, s.line); !more {
+		s.endCommand()
+	}
+}
+
+// endCommand decides about the collected command.
+func (s *Scanner) endCommand() {
+	text := s.command.text
+	if s.spend(text) {
+		s.drops(text)
+		if !s.searchPipe(text) && !s.startsDropped(text, s.command.line) {
+			s.keepDownload(text)
+		}
+	}
+	s.command.text = s.command.text[:0]
+}
+
+// shells matches programs that execute their input.
+const shells = `(?:sudo\s+(?:-\S+\s+)*)?(?:env\s+)?(?:\w+=\S*\s+)*(?:/(?:usr/)?bin/)?` +
+	`(?:(?:ba|z|da|k|a|fi)?sh\b|(?:python3?|node|perl|ruby|php)(?:\s+-)?(?:\s*$|["')` + "`" + `]|\s*[;&|]))`
+
+// pipeToShell matches a command that downloads or decodes into a shell: by a pipe, by substitution, by
+// process substitution, or the same in PowerShell. A pipe needs an address before it: prose about "curl | sh"
+// is not a command.
+var pipeToShell = pattern.New(`(?i)` +
+	`\b(?:curl|wget)\s[^|]*[/.$][^|]*\|(?:.*\|)?\s*` + shells +
+	`|\bbase64\s+(?:-d|--decode)\b.*\|\s*` + shells +
+	`|\b(?:(?:ba|z|da|k|a)?sh|eval|source|exec)\s+(?:-\S+\s+)*["']?` +
+	"(?:<\\(|\\$\\(|`)" + `\s*(?:curl|wget|base64\s+-)` +
+	`|(?:^|\s)\.\s+<\(\s*(?:curl|wget)` +
+	`|\b(?:iwr|irm|invoke-webrequest|invoke-restmethod|curl|downloadstring)\b` +
+	`.*\|\s*(?:iex|invoke-expression)\b` +
+	`|\b(?:iex|invoke-expression)\b.*\b(?:iwr|irm|invoke-webrequest|invoke-restmethod|downloadstring)\b` +
+	`|\b(?:python3?|node|perl|ruby|php)\s+-(?:c|e|r)\s+["']?` + "(?:\\$\\(|`)" +
+	`\s*(?:curl|wget|base64\s+-)`)
+
+// mayRun reports whether a command has the parts of pipeToShell that an anchor does not cover; few have.
+func mayRun(command []byte) bool {
+	return containsAny(command, "|", "/dev/tcp", "http:", "-c ", "`", "$(", "<(", "iex", "IEX", "Iex",
+		"xpression", " -e", " -E")
+}
+
 // decodes matches a command that runs a text which is decoded or assembled at run time, or one from an open
 // connection. Whatever the text is, a reader of the command does not see it.
 var decodes = pattern.New(`(?i)` +
@@ -44,46 +120,58 @@ func (s *Scanner) searchPipe(text []byte) bool {
 		return true
 	}
 	if m := decodes().FindIndex(text); m != nil {
-		isCode := s.program == code && quoteAt(text, m[0]) == 0 && !isComment(text) && !s.docs
-		isShown := s.program != none && !isCode && s.isShown(text, m[0], m[1])
-		// A shell cannot run a text that its author cuts with an ellipsis.
-		isCut := bytes.HasPrefix(text[m[1]:], []byte("...")) || bytes.HasPrefix(text[m[1]:], []byte("…"))
-		s.countIf(!isShown && !isCut && !s.isExample(text[:m[0]], text), Pipe, line)
+		s.found.addIf(s.isPlainDecoding(text, m[0], m[1]), Pipe, line)
 		return true
 	}
-	m := pipeToShell().FindIndex(text)
-	if m == nil {
-		return false
+	if m := pipeToShell().FindIndex(text); m != nil {
+		s.found.addIf(s.isPlainPipe(text, m[0], m[1]), Pipe, line)
+		return true
 	}
-	isOpen := openAddress(text[m[0]:m[1]]) || bytes.Contains(text[m[0]:], []byte("://")) &&
-		openAddress(text[m[0]:])
+	return false
+}
+
+// isPlainDecoding reports whether a command that runs a decoded text, from one place to another, is more than
+// an example.
+func (s *Scanner) isPlainDecoding(text []byte, from, to int) bool {
+	isCode := s.program == code && quoteAt(text, from) == 0 && !isComment(text) && !s.docs
+	isShown := s.program != none && !isCode && s.isShown(text, from, to)
+	// A shell cannot run a text that its author cuts with an ellipsis.
+	isCut := bytes.HasPrefix(text[to:], []byte("...")) || bytes.HasPrefix(text[to:], []byte("…"))
+	return !isShown && !isCut && !s.isExample(text[:from], text)
+}
+
+// isPlainPipe reports whether a command that runs what it downloads, from one place to another, is more than
+// a vendor's installer for a reader.
+func (s *Scanner) isPlainPipe(text []byte, from, to int) bool {
+	before := text[:from]
 	switch {
-	case m[0] >= 2 && bytes.HasSuffix(bytes.TrimRight(text[:m[0]], " "), []byte("!`")):
+	case bytes.HasSuffix(bytes.TrimRight(before, " "), []byte("!`")):
 		// Some clients run it while they load the skill.
-		s.countPlain(Pipe, line)
-	case s.program != none && !s.isShown(text, m[0], m[1]),
-		isKey().Match(text[:m[0]]) && !s.fence.open() && !s.isExample(text[:m[0]], text):
-		s.countPlain(Pipe, line)
-	// A program that prints an installer, or prose that names it, speaks to a reader.
-	default:
-		s.countIf(isOpen && !s.isExample(text[:m[0]], text), Pipe, line)
+		return true
+	case s.program != none && !s.isShown(text, from, to),
+		isKey().Match(before) && !s.fence.open() && !s.isExample(before, text):
+		return true
 	}
-	return true
+	// A program that prints an installer, or prose that names it, speaks to a reader.
+	isOpen := openAddress(text[from:to]) || containsAny(text[from:], "://") && openAddress(text[from:])
+	return isOpen && !s.isExample(before, text)
 }
 
 // isKey matches the text before a command of a hook or a server, which a client runs without a question.
 var isKey = pattern.New(`^\s*(?:-\s*)?command:\s*["']?$`)
 
 // splits are ways in which shells read a word that a search does not find.
-var splits = []string{"''", `""`, "${IFS}", "$IFS", "$@", "\\"}
+var splits = []string{"''", `""`, ifs, "$IFS", "$@", "\\"}
+
+// ifs is a variable that a shell reads as a blank.
+const ifs = "${IFS}"
 
 // words are commands that a program has no reason to hide.
 var words = []string{"curl", "wget", "bash", "base64", "eval", "python", "nc ", "/bin/sh", "chmod"}
 
-// searchSplit searches a line of a program for a command whose name is split: c""url, w'g'et, cu\rl.
+// searchSplit searches a line of a shell for a command whose name is split: c""url, w'g'et, cu\rl.
 func (s *Scanner) searchSplit(line []byte) {
-	if s.program != shell || !slices.ContainsFunc(splits,
-		func(text string) bool { return bytes.Contains(line, []byte(text)) }) {
+	if !containsAny(line, splits...) {
 		return
 	}
 	s.clean = appendUnsplit(s.clean[:0], line)
@@ -95,96 +183,41 @@ func (s *Scanner) searchSplit(line []byte) {
 		// A command that the line has in one piece too is not hidden.
 		return bytes.Count(clean, []byte(word)) > bytes.Count(line, []byte(word))
 	}
-	if slices.ContainsFunc(words, isNew) || bytes.Contains(line, []byte("${IFS}")) &&
-		pipeToShell().Match(clean) {
-		s.countPlain(Pipe, s.line)
+	if slices.ContainsFunc(words, isNew) || containsAny(line, ifs) && pipeToShell().Match(clean) {
+		s.found.addPlain(Pipe, s.line)
 	}
 }
 
 // appendUnsplit appends a line as a shell reads it, without what splits its words.
 func appendUnsplit(clean, line []byte) []byte {
-	const space = "${IFS}"
-	for i := 0; i < len(line); i++ {
-		c, left := line[i], len(line)-i
-		afterLetter := i > 0 && isLetter(line[i-1])
-		twoBefore := afterLetter && left > 2 && isLetter(line[i+2]) // letters around two characters
-		switch {
-		case c == '\\' && afterLetter && left > 1 && isLetter(line[i+1]) && i > 1 && isLetter(line[i-2]):
-		case twoBefore && (c == '\'' || c == '"') && line[i+1] == c,
-			twoBefore && c == '$' && line[i+1] == '@':
-			i++
-		case c == '$' && bytes.HasPrefix(line[i:], []byte(space)):
+	for i := 0; i < len(line); {
+		switch n := splitAt(line, i); {
+		case n > 0:
+			i += n
+		case bytes.HasPrefix(line[i:], []byte(ifs)):
 			clean = append(clean, ' ')
-			i += len(space) - 1
+			i += len(ifs)
 		default:
-			clean = append(clean, c)
+			clean = append(clean, line[i])
+			i++
 		}
 	}
 	return clean
 }
 
-// searchConfig searches a line for an order to change the configuration of an agent. It is plain if it is
-// meant to happen unseen or takes rights, or if a command writes the configuration of all projects of the
-// user.
-func (s *Scanner) searchConfig(line []byte, seen group) {
-	const near = 6 // lines
-	if s.configured > 0 && (s.line > s.configured+near || s.program != none) {
-		s.configured = 0
+// splitAt returns the length of what splits a word of letters at line[i], or 0.
+func splitAt(line []byte, i int) int {
+	isLetterAt := func(at int) bool { return at >= 0 && at < len(line) && isLetter(line[at]) }
+	if !isLetterAt(i - 1) {
+		return 0
 	}
-	if seen&configs != 0 && s.spend(line) {
-		if m := configuration().FindIndex(line); m != nil {
-			// To change the configuration of an agent is the purpose of many skills, so an order alone is a
-			// fact.
-			plain := s.program == none && (isStealthy(line) || s.recent.last(2, isStealthy) ||
-				s.fence.open() && ofUser().Match(line) || replaces().Match(line) ||
-				sendsLater().Match(line[m[1]:])) &&
-				!s.isExample(line[:m[0]], line)
-			s.countIf(plain, Config, s.line)
-			s.configured = s.line
-			if plain {
-				s.configured = 0
-			}
-			return
-		}
-	}
-	if s.configured > 0 && len(line) > 0 && s.spend(line) && isStealthy(line) && !s.isExample(nil,
-		line) {
-		s.countPlain(Config, s.configured)
-		s.configured = 0
+	switch c := line[i]; {
+	case c == '\\' && isLetterAt(i-2) && isLetterAt(i+1):
+		return 1
+	case (c == '\'' || c == '"') && isLetterAt(i+2) && line[i+1] == c,
+		c == '$' && isLetterAt(i+2) && line[i+1] == '@':
+		return 2
+	default:
+		return 0
 	}
 }
-
-// stealthy matches words that turn an order to change a configuration into an attack: the user is not asked
-// or does not learn of it, or later sessions no longer ask.
-var stealthy = pattern.New(`(?i)\b(?:silently|secretly|quietly)\b|\bwithout (?:asking|telling|informing|` +
-	`notifying|prompting|confirm\w*|` +
-	`mention\w*|the user)|\b(?:do not|don'?t|never|no need to) (?:ask|tell|mention|inform|notify|show|` +
-	`prompt|alert)\b[^.]{0,30}\b` +
-	`(?:user|this|that|it|them|permission|confirmation)\b|\bbypassPermissions\b|` +
-	`dangerously-skip-permissions|` +
-	`"?enableAllProjectMcpServers"?\s*:\s*true|\bANTHROPIC_BASE_URL\b.{0,20}http|"(?:Bash|` +
-	`Shell)\(:?\*\)"|"allow"\s*:\s*\[\s*"(?:Bash|Shell|\*)"|` +
-	`\b(?:before|in) (?:every|each|any|all) (?:future |new |later )?(?:session|response|reply|answer|` +
-	`task|message|commit)s?\b.{0,80}` +
-	`(?:https?://|curl|wget|run |execute|send|upload|fetch)|\|\s*(?:ba|z)?sh\b`)
-
-// sendsLater matches a text for later sessions that orders them to send something to an address.
-var sendsLater = pattern.New(`(?i)\b(?:send|upload|forward|transmit|exfiltrate|leak)\b[^.!?]{1,60}https?://`)
-
-// isStealthy reports whether a line has such words, which no refusal turns into care.
-func isStealthy(line []byte) bool {
-	m := stealthy().FindIndex(line)
-	return m != nil && !isRefused(line[:m[0]])
-}
-
-// ofUser matches a redirection into the instructions for all projects. To show how a file of settings is made
-// is the purpose of many skills.
-var ofUser = pattern.New(`(?i)(?:>>?|\btee(?:\s+-a)?)\s*["']?(?:~` +
-	`|\$\{?HOME\}?)/\S{0,60}(?:CLAUDE(?:\.local)?|AGENTS|` +
-	`GEMINI)\.md`)
-
-// replaces matches an order to put a file of the skill in the place of settings that run commands.
-var replaces = pattern.New(`(?i)\b(?:copy|merge|install|move|symlink|link|put|paste` +
-	`|append)\b[^.]{0,20}["'` + "`" + `(]?(?:\./)?` +
-	`(?:[\w-]+/)+[\w.-]+\.json[^.]{0,40}\b(?:to|into|over|as|in)\b[^/~.]{0,30}["'` + "`" + `]?\S{0,20}` +
-	`(?:\.(?:claude|gemini)/settings(?:\.local)?\.json|\.vscode/tasks\.json|\.?mcp\.json)`)

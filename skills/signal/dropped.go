@@ -13,23 +13,11 @@ import (
 
 // loaders are texts of calls that fetch from an address.
 var loaders = []string{"requests.", "urlopen", "urlretrieve", "http.get(", "http').get(", "https.get(",
-	"http.request(",
-	"axios",
-	"fetch(", "httpx", "URI.open", "URI(", "Net::HTTP", "LWP", "getstore", "file_get_contents",
-	"DownloadFile",
-	"WebClient", "curl", "wget", "aiohttp", "ession.get(", "lient.get(", ".download("}
+	"http.request(", "axios", "fetch(", "httpx", "URI.open", "URI(", "Net::HTTP", "LWP", "getstore",
+	"file_get_contents", "DownloadFile", "WebClient", "curl", "wget", "aiohttp", "ession.get(",
+	"lient.get(", ".download("}
 
-func loads(line []byte) bool {
-	return slices.ContainsFunc(loaders, func(text string) bool { return bytes.Contains(line, []byte(text)) })
-}
-
-// isOpen reports whether one of the values is an open address.
-func isOpen(values []tainted) bool { return hasTaint(values, open) }
-
-// hasTaint reports whether one of the values is of a kind.
-func hasTaint(values []tainted, kind taint) bool {
-	return slices.ContainsFunc(values, func(t tainted) bool { return t.from&kind != 0 })
-}
+func loads(line []byte) bool { return containsAny(line, loaders...) }
 
 // savedIn matches the names of files into which a command downloads.
 var savedIn = pattern.New(`(?i)(?:\s(?:-[a-z]*o|--output(?:-document)?|-outfile)[\s=]+|\s>>?\s*` +
@@ -46,36 +34,42 @@ var keepsName = pattern.New(`\bwget\s|\bcurl\b.*\s(?:-[a-zA-Z]*O\b|--remote-name
 // drops records the files into which a command downloads from an open address, and the temporary ones from
 // any address.
 func (s *Scanner) drops(command []byte) {
+	if !containsAny(command, "curl", "wget", "iwr", "irm", "Web", "web", "certutil") {
+		return
+	}
 	const most = 8 // files of a command
-	isFetch := func(name string) bool { return bytes.Contains(command, []byte(name)) }
-	if !slices.ContainsFunc([]string{"curl", "wget", "iwr", "irm", "Web", "web", "certutil"}, isFetch) {
+	here := s.taintOf(command)
+	if hasTaint(here, open) {
+		s.dropsOpen(command, savedIn().FindAllSubmatch(command, most))
 		return
 	}
-	if here := s.taintOf(command); !isOpen(here) {
-		if s.program == shell && hasTaint(here, temporary) && !fromHere(command) {
-			for _, m := range savedIn().FindAllSubmatch(command, most) {
-				if s.hasKind(m[1], temporary) {
-					s.drop(m[1], arrived)
-				}
-			}
+	if s.program != shell || !hasTaint(here, temporary) || fromHere(command) {
+		return
+	}
+	for _, m := range savedIn().FindAllSubmatch(command, most) {
+		if s.hasKind(m[1], temporary) {
+			s.drop(m[1], arrived)
 		}
-		return
 	}
+}
+
+// dropsOpen records the files into which a command downloads from an open address. saved are the matches of
+// savedIn.
+func (s *Scanner) dropsOpen(command []byte, saved [][][]byte) {
 	if s.program == shell {
 		// It may unpack what it fetched, or leave the name to a caller.
 		for _, dir := range sharedDirs {
-			s.name(dir, dropped)
+			s.names.add(dir, dropped)
 		}
 	}
-	found := savedIn().FindAllSubmatch(command, most)
-	for _, m := range found {
+	for _, m := range saved {
 		s.drop(m[1], dropped)
 	}
-	if len(found) > 0 || !keepsName().Match(command) {
+	if len(saved) > 0 || !keepsName().Match(command) {
 		return
 	}
 	for word := range bytes.FieldsSeq(command) {
-		if bytes.Contains(word, []byte("://")) {
+		if containsAny(word, "://") {
 			s.drop(bytes.Trim(word, "\"';&|)`"), dropped)
 			return
 		}
@@ -84,7 +78,7 @@ func (s *Scanner) drops(command []byte) {
 
 // drop records a file that a command names by its path, by a variable, or by the address that it comes from.
 func (s *Scanner) drop(name []byte, from taint) {
-	if bytes.Contains(name, []byte("://")) {
+	if containsAny(name, "://") {
 		name = name[bytes.LastIndexByte(name, '/')+1:]
 	}
 	name = bytes.TrimPrefix(name, []byte("./"))
@@ -98,18 +92,7 @@ func (s *Scanner) drop(name []byte, from taint) {
 	if len(name) == 0 || string(name) == "-" || bytes.HasPrefix(name, []byte("/dev/")) {
 		return
 	}
-	s.name(string(name), from)
-}
-
-// name records a value and where it comes from.
-func (s *Scanner) name(name string, from taint) {
-	at := slices.IndexFunc(s.names, func(t tainted) bool { return t.name == name })
-	switch {
-	case at >= 0:
-		s.names[at].from |= from
-	case len(s.names) < maxNames:
-		s.names = append(s.names, tainted{name, from})
-	}
+	s.names.add(string(name), from)
 }
 
 // value is the expression of a literal or a variable in a program.
@@ -134,7 +117,7 @@ func (s *Scanner) writesFile(line []byte, here []tainted) {
 	}
 	// The function returns the name of the file, which is a temporary one without an argument.
 	if m := retrieved().FindSubmatch(line); m != nil {
-		s.name(string(m[1]), written|arrived)
+		s.names.add(string(m[1]), written|arrived)
 	}
 	m := writtenAs().FindSubmatch(line)
 	if m == nil {
@@ -147,13 +130,12 @@ func (s *Scanner) writesFile(line []byte, here []tainted) {
 	from := written
 	// A decoded literal is often an image, so it is no finding without a call that fetches.
 	isFetched := func(t tainted) bool {
-		return t.from&fetched != 0 && (t.name != "" && s.fetches || loads(line))
+		return t.from&fetched != 0 && (t.name != "" && s.past.fetches || loads(line))
 	}
-	if bytes.Contains(line, []byte("urlretrieve")) || bytes.Contains(line, []byte("getstore")) ||
-		slices.ContainsFunc(here, isFetched) {
+	if containsAny(line, "urlretrieve", "getstore") || slices.ContainsFunc(here, isFetched) {
 		from |= arrived
 	}
-	s.name(string(name), from)
+	s.names.add(string(name), from)
 }
 
 // retrieved matches the variable for the name of a file that is fetched.
@@ -191,28 +173,21 @@ func (s *Scanner) isStarted(line []byte, values []tainted, kind taint) bool {
 // program counts: a vendor's file may be made executable, and its name is an argument of many calls.
 func (s *Scanner) starts(line, name []byte, isCall bool) bool {
 	const most = 8 // names in a line
-	for from, n := 0, 0; n < most; n++ {
-		i := bytes.Index(line[from:], name)
-		if i < 0 {
-			return false
-		}
-		at, end := from+i, from+i+len(name)
-		from = end
+	n := 0
+	for at, end := range places(line, name) {
+		n++
 		isPart := at > 0 && isWord(line[at-1]) && isWord(name[0])
 		goesOn := end < len(line) && name[len(name)-1] != '/' &&
 			(isWord(line[end]) || line[end] == '=' || line[end] == '.' && s.program != code)
-		if isPart || goesOn {
-			continue
-		}
-		if !s.spend(line) {
+		switch {
+		case isPart, goesOn:
+		case !s.spend(line):
 			return false
-		}
-		found := s.startsAt
-		if isCall {
-			found = s.callsAt
-		}
-		if found(line, at, end) {
+		case isCall && s.callsAt(line, at, end), !isCall && s.startsAt(line, at, end):
 			return true
+		}
+		if n == most {
+			return false
 		}
 	}
 	return false
@@ -262,11 +237,10 @@ func (s *Scanner) joined(line []byte) []byte {
 		return line
 	}
 	between := map[byte]string{'+': "", '/': "/"}
-	has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
 	switch {
-	case has("''.join("), has(`"".join(`), has(".join('')"), has(`.join("")`):
+	case containsAny(line, "''.join(", `"".join(`, ".join('')", `.join("")`):
 		between[','] = ""
-	case has("join("), has("Path("), has("resolve("):
+	case containsAny(line, "join(", "Path(", "resolve("):
 		between[','] = "/"
 	}
 	s.whole = appendJoined(s.whole[:0], line, between)
@@ -276,33 +250,45 @@ func (s *Scanner) joined(line []byte) []byte {
 	isNew := func(word string) bool { return hasWord(s.whole, []byte(word)) && !hasWord(line, []byte(word)) }
 	// A program has no reason to split such a name over literals.
 	if slices.ContainsFunc(hiddenWords, isNew) {
-		s.countPlain(Pipe, s.line)
+		s.found.addPlain(Pipe, s.line)
 	}
 	return s.whole
 }
 
 // hiddenWords are names of what runs a text as a program.
 var hiddenWords = []string{"exec", "eval", "system", "popen", "subprocess", "child_process", "__import__",
-	"curl",
-	"wget", "powershell", "execSync"}
+	"curl", "wget", "powershell", "execSync"}
 
 // appendJoined appends a line with what joins two literals in the place of the mark between them.
 func appendJoined(whole, line []byte, between map[byte]string) []byte {
-	for i := 0; i < len(line); i++ {
-		if c := line[i]; c == '"' || c == '\'' {
-			rest := bytes.TrimLeft(line[i+1:], " \t")
-			if joint, isMark := markOf(rest, between); isMark {
-				rest = bytes.TrimLeft(rest[1:], " \t")
-				if len(rest) > 0 && (rest[0] == '"' || rest[0] == '\'') {
-					whole = append(whole, joint...)
-					i = len(line) - len(rest)
-					continue
-				}
-			}
+	for i := 0; i < len(line); {
+		if size, joint := jointAt(line[i:], between); size > 0 {
+			whole = append(whole, joint...)
+			i += size
+			continue
 		}
 		whole = append(whole, line[i])
+		i++
 	}
 	return whole
+}
+
+// jointAt returns the size of the end of a literal at the beginning of a text, with the mark behind it and
+// the beginning of the next literal, and what joins the two. The size of another text is 0.
+func jointAt(text []byte, between map[byte]string) (size int, joint string) {
+	if !isQuote(text[0]) {
+		return 0, ""
+	}
+	rest := bytes.TrimLeft(text[1:], " \t")
+	if len(rest) == 0 {
+		return 0, ""
+	}
+	joint, isJoined := between[rest[0]]
+	rest = bytes.TrimLeft(rest[1:], " \t")
+	if !isJoined || len(rest) == 0 || !isQuote(rest[0]) {
+		return 0, ""
+	}
+	return len(text) - len(rest) + 1, joint
 }
 
 // startsDropped searches a command for the start of a file that came from an open address. In prose it is
@@ -312,23 +298,18 @@ func (s *Scanner) startsDropped(command []byte, line int) bool {
 		return false
 	}
 	values := s.taintOf(command)
-	if !hasTaint(values, dropped|arrived) || !s.spend(command) || !s.isStarted(command, values, dropped) &&
-		!(s.program == shell && s.isStarted(command, values, arrived)) {
+	if !hasTaint(values, dropped|arrived) || !s.spend(command) {
+		return false
+	}
+	isStart := s.isStarted(command, values, dropped) ||
+		s.program == shell && s.isStarted(command, values, arrived)
+	if !isStart {
 		return false
 	}
 	if s.program == none && s.isExample(nil, command) || s.program != none && s.isPrinted(command) {
 		return false
 	}
-	s.countPlain(Pipe, line)
+	s.found.addPlain(Pipe, line)
 	s.names = slices.DeleteFunc(s.names, func(t tainted) bool { return t.from&(dropped|arrived) != 0 })
 	return true
-}
-
-// markOf returns the text in the place of the mark that a text begins with.
-func markOf(text []byte, between map[byte]string) (joint string, isMark bool) {
-	if len(text) == 0 {
-		return "", false
-	}
-	joint, isMark = between[text[0]]
-	return joint, isMark
 }

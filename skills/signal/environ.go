@@ -10,13 +10,14 @@ import (
 // The file .env of a project has its passwords. Programs of the project read it, to take a value from it, and
 // log in with that. No service asks for its whole text.
 
+// projectEnv matches the file .env of a project, as an argument of a command.
+const projectEnv = `["']?(?:\./|\$\{?PWD\}?/)?\.env["']?(?:$|[\s"')|;&\x60,])`
+
 // Expressions that match what takes the whole text of the file: a command, and a call in other languages.
 var (
 	envCommand = pattern.New(`(?:@|<\s*|--(?:post|body)-file[=\s]+|\s-T\s*|--upload-file[=\s]+` +
 		`|\b(?:cat|tac|base64|xxd|od|hexdump|gzip|openssl|head|tail|strings|tr|tar\s+-?\w*c\w*)` +
-		`\s[^|;&)\x60]*` +
-		`|-name\s)["']?(?:\./|\$\{?PWD\}?/)?\.env["']?(?:$|[\s"')|;&\x60,])` +
-		`|(?:\s|/)\.env["']?\s*\|.*\b(?:curl|wget|nc|ncat)\s`)
+		`\s[^|;&)\x60]*|-name\s)` + projectEnv + `|(?:\s|/)\.env["']?\s*\|.*\b(?:curl|wget|nc|ncat)\s`)
 	envCall = pattern.New(`\b(?:open|readFile(?:Sync)?|createReadStream|file_get_contents|Bun\.file` +
 		`|readTextFile(?:Sync)?|(?:File|IO)\.(?:bin)?read|startsWith|startswith|glob\w*)` +
 		`\((?:[^()]|\(|\([^()]*\))*?["'\x60/]\.env\*?["'\x60]` +
@@ -41,7 +42,7 @@ func (s *Scanner) keepsWhole(line, value []byte) bool {
 		return !picks().Match(value)
 	}
 	isLoop := bytes.HasPrefix(bytes.TrimLeft(line, " \t"), []byte("for"))
-	if isLoop || bytes.Contains(value, []byte(" for ")) || index().Match(value) {
+	if isLoop || containsAny(value, " for ") || index().Match(value) {
 		return false
 	}
 	for _, m := range called().FindAllSubmatch(value, -1) {
@@ -65,21 +66,25 @@ var wholeCalls = []string{"open", "readFile", "readFileSync", "createReadStream"
 	"readTextFile", "readTextFileSync", "read", "binread", "read_text", "read_bytes", "readlines", "Path",
 	"join", "resolve", "cwd", "getcwd", "dirname", "abspath", "expanduser", "home", "b64encode", "dumps",
 	"stringify", "from", "btoa", "encode", "decode", "toString", "trim", "strip", "quote",
-	"encodeURIComponent",
-	"urlencode",
-	"str", "bytes", "compress", "hexlify", "hex", "Request", "Blob", "readdirSync", "readdir",
-	"listdir", "filter", "startsWith", "startswith", "map", "glob", "rglob", "iglob", "list"}
+	"encodeURIComponent", "urlencode", "str", "bytes", "compress", "hexlify", "hex", "Request", "Blob",
+	"readdirSync", "readdir", "listdir", "filter", "startsWith", "startswith", "map", "glob", "rglob",
+	"iglob", "list"}
+
+// isWholeEnv reports whether the value that a line assigns is the whole text of the file.
+func (s *Scanner) isWholeEnv(line, value []byte) bool {
+	return s.hasEnv(value) && s.keepsWhole(line, value)
+}
 
 // sendsEnv reports whether a line sends the whole text of the file.
 func (s *Scanner) sendsEnv(line []byte, from taint) bool {
 	line = exports().ReplaceAll(line, nil)
 	const most = 4 // calls in a line
 	for _, m := range requests().FindAllIndex(line, most) {
-		sent := pipeline(line, m[0])
+		var sent []byte
 		if s.program == code && quoteAt(line, m[0]) == 0 {
 			sent = headers().ReplaceAll(arguments(line[m[0]:]), nil)
 		} else {
-			sent = logins().ReplaceAll(sent, nil)
+			sent = logins().ReplaceAll(pipeline(line, m[0]), nil)
 		}
 		if s.hasEnv(sent) && !s.isPrinted(sent) && (s.program == code || !s.isPrinted(line)) {
 			return true
@@ -99,20 +104,26 @@ func (s *Scanner) hasEnv(text []byte) bool {
 // usesName reports whether a program uses the value of a variable.
 func usesName(text, name []byte) bool {
 	for at, end := range places(text, name) {
-		before, after := byte(' '), bytes.TrimLeft(text[end:], " ")
+		var before, after byte
 		if at > 0 {
 			before = text[at-1]
 		}
-		isPart := isWord(before) || before == '.' || end < len(text) && isWord(text[end])
-		isLiteral := (before == '"' || before == '\'') && end < len(text) && text[end] == before ||
-			len(name) == 1 && end < len(text) && (text[end] == '"' || text[end] == '\'')
-		isKey := len(after) > 0 && (after[0] == ':' || after[0] == '=' &&
-			!bytes.HasPrefix(after, []byte("==")))
-		if !isPart && !isLiteral && !isKey {
+		if end < len(text) {
+			after = text[end]
+		}
+		isPart := isWord(before) || before == '.' || isWord(after)
+		isQuoted := isQuote(after) && (before == after || len(name) == 1)
+		if !isPart && !isQuoted && !isAssigned(text[end:]) {
 			return true
 		}
 	}
 	return false
+}
+
+// isAssigned reports whether the text after a name makes a key or a variable of it that gets a value.
+func isAssigned(after []byte) bool {
+	after = bytes.TrimLeft(after, " ")
+	return len(after) > 0 && (after[0] == ':' || after[0] == '=' && !bytes.HasPrefix(after, []byte("==")))
 }
 
 // Expressions that match a call or a command that sends something, a command that loads variables, and the

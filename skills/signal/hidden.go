@@ -28,35 +28,78 @@ var order = pattern.New(`(?is)` +
 	`[^.]{0,40}\buser\b` +
 	`|(?:\.ssh/|id_rsa|\.aws/credentials)`)
 
-// addHidden collects the text of comments that only a model sees, and counts those with an order.
-func (s *Scanner) addHidden(line []byte) {
+// comment is the comment of Markdown that a line is in, or the last one.
+type comment struct {
+	isOpen bool
+	text   []byte // at most maxHidden bytes of it, and a blank for each line
+	line   int    // where it begins
+}
+
+// beginsComment records a comment that begins at line[at], and reports whether it is worth a search. In code,
+// a comment is shown to readers.
+func (s *Scanner) beginsComment(line []byte, at int) bool {
+	if !s.markdown || s.fence.open() || inCode(line[:at]) {
+		return false
+	}
+	isReference := line[at] == '['
+	if isReference {
+		return true
+	}
+	if isMarker(line[at+len("<!--"):]) {
+		return false
+	}
+	s.found.add(Comment, s.line)
+	return true
+}
+
+// searchComment searches a line of Markdown for the text of comments that only a model sees.
+func (s *Scanner) searchComment(line []byte, seen group) {
+	if s.comment.isOpen {
+		s.addComment(line)
+		return
+	}
+	if !s.markdown || seen&comments == 0 {
+		return
+	}
+	if m := reference().FindSubmatch(line); m != nil {
+		s.comment.text, s.comment.line = append(s.comment.text[:0], m[1]...), s.line
+		s.endComment()
+		return
+	}
+	s.addComment(line)
+}
+
+// addComment collects the text of comments, and records each with an order.
+func (s *Scanner) addComment(line []byte) {
+	c := &s.comment
 	for len(line) > 0 {
-		if !s.hiding {
+		if !c.isOpen {
 			at := bytes.Index(line, []byte("<!--"))
 			if at < 0 {
 				return
 			}
 			line = line[at+len("<!--"):]
-			s.hiding, s.hiddenLine, s.hidden = true, s.line, s.hidden[:0]
+			c.isOpen, c.line, c.text = true, s.line, c.text[:0]
 		}
-		text, rest, closed := bytes.Cut(line, []byte("-->"))
-		room := max(0, maxHidden-len(s.hidden))
+		text, rest, isClosed := bytes.Cut(line, []byte("-->"))
+		room := max(0, maxHidden-len(c.text))
 		// The blank keeps the last word of a line apart from the first one of the next.
-		s.hidden = append(append(s.hidden, text[:min(len(text), room)]...), ' ')
-		if !closed {
+		c.text = append(append(c.text, text[:min(len(text), room)]...), ' ')
+		if !isClosed {
 			return
 		}
-		s.endHidden()
+		s.endComment()
 		line = rest
 	}
 }
 
-// endHidden decides about the collected comment.
-func (s *Scanner) endHidden() {
-	s.hiding = false
+// endComment decides about the collected comment.
+func (s *Scanner) endComment() {
+	s.comment.isOpen = false
+	text := s.comment.text
 	// An order has no harmless use where no reader of the page sees it: authors' comments are about the text.
-	if s.spend(s.hidden) && order().Match(s.hidden) && !onlyReads(s.hidden) {
-		s.countPlain(Comment, s.hiddenLine)
+	if s.spend(text) && order().Match(text) && !onlyReads(text) {
+		s.found.addPlain(Comment, s.comment.line)
 	}
 }
 

@@ -25,6 +25,20 @@ var (
 
 const hookName = `(?:"[^"]*|\S*)hooks/(?:pre|post|commit|prepare)-[\w-]+["']?`
 
+// writtenText is a git hook, or a text for the settings of a shell, that a program writes.
+type writtenText struct {
+	end        []byte // the line that ends it, or nothing
+	line       int    // the line where the program begins to write it
+	isSettings bool
+	isIndented bool // tabs may precede the line that ends it
+}
+
+// hooksDir is a directory of the project that is made the one of its git hooks.
+type hooksDir struct {
+	line     int  // where that is, or 0
+	isFilled bool // the program puts something else than tools into a directory of hooks
+}
+
 // isOrdinaryHook reports whether a line begins a git hook whose lines follow, or sets the directory of hooks
 // to one of the project. What they contain decides later.
 func (s *Scanner) isOrdinaryHook(line []byte) bool {
@@ -32,32 +46,36 @@ func (s *Scanner) isOrdinaryHook(line []byte) bool {
 		return false
 	}
 	if m := hookText().FindSubmatch(line); m != nil {
-		s.beginHook(line, false, m[1], m[2])
+		s.beginWritten(line, false, m[1], m[2])
 		return true
 	}
-	if m := hookDir().FindSubmatch(line); m != nil && !bytes.Contains(m[1], []byte("..")) {
-		s.hooksLine = s.line
+	if m := hookDir().FindSubmatch(line); m != nil && !containsAny(m[1], "..") {
+		s.hooks.line = s.line
 		return true
 	}
-	s.fillsHooks = s.fillsHooks || hookFill().Match(line) && !s.isPrinted(line)
+	s.hooks.isFilled = s.hooks.isFilled || hookFill().Match(line) && !s.isPrinted(line)
 	return false
 }
 
-// beginHook records the end of a hook, or of settings of a shell, whose lines follow.
-func (s *Scanner) beginHook(line []byte, isSettings bool, end ...[]byte) {
-	s.hookEnd, s.hookLine, s.isSettings = append(s.hookEnd[:0], bytes.Join(end, nil)...), s.line, isSettings
-	s.isIndented = bytes.Contains(line, []byte("<<-"))
+// beginWritten records the end of a hook, or of settings of a shell, whose lines follow.
+func (s *Scanner) beginWritten(line []byte, isSettings bool, end ...[]byte) {
+	s.written = writtenText{
+		end:        append(s.written.end[:0], bytes.Join(end, nil)...),
+		line:       s.line,
+		isSettings: isSettings,
+		isIndented: containsAny(line, "<<-"),
+	}
 }
 
-// searchText searches the line where a literal of several lines begins or ends. A program may write the
+// searchLiteral searches the line where a literal of several lines begins or ends. A program may write the
 // literal as a hook.
-func (s *Scanner) searchText(line []byte) {
+func (s *Scanner) searchLiteral(line []byte) {
 	at := max(bytes.LastIndex(line, []byte(`"""`)), bytes.LastIndex(line, []byte("'''")))
 	head, text := line[:at], line[at+len(`"""`):]
 	if s.docs {
-		if len(s.hookEnd) > 0 {
-			s.searchHook(head)
-			s.hookEnd = s.hookEnd[:0]
+		if len(s.written.end) > 0 {
+			s.searchWritten(head)
+			s.written.end = s.written.end[:0]
 		}
 		return
 	}
@@ -66,30 +84,33 @@ func (s *Scanner) searchText(line []byte) {
 	if !hasTaint(here, startup|tasks) || !s.spend(head) {
 		return
 	}
-	s.writesTasks = s.writesTasks || s.places(head, tasks)
-	if s.places(head, startup) {
-		isHook := bytes.Contains(bytes.ToLower(head), []byte("hook"))
-		s.beginHook(head, !isHook, []byte("END"))
-		if text = bytes.TrimRight(text, "\\\r"); len(text) > 0 {
-			s.searchHook(text)
-		}
+	s.task.isWritten = s.task.isWritten || s.writesTo(head, tasks)
+	if !s.writesTo(head, startup) {
+		return
+	}
+	isHook := containsAny(bytes.ToLower(head), "hook")
+	s.beginWritten(head, !isHook, []byte("END"))
+	if text = bytes.TrimRight(text, "\\\r"); len(text) > 0 {
+		s.searchWritten(text)
 	}
 }
 
-// searchHook searches a line of a git hook, or of settings, that a program writes.
-func (s *Scanner) searchHook(line []byte) {
+// searchWritten searches a line of a git hook, or of settings, that a program writes.
+func (s *Scanner) searchWritten(line []byte) {
 	text, end := bytes.TrimSpace(line), bytes.TrimRight(line, "\r")
-	if s.isIndented {
+	if s.written.isIndented {
 		end = bytes.TrimLeft(end, "\t")
 	}
 	switch {
-	case bytes.Equal(end, s.hookEnd):
-	case !s.spend(line), s.isSettings && !s.setsOnly(text), !s.isSettings && !callsTools(text):
-		s.countPlain(Unasked, s.hookLine)
+	case bytes.Equal(end, s.written.end):
+	case !s.spend(line),
+		s.written.isSettings && !s.setsOnly(text),
+		!s.written.isSettings && !callsTools(text):
+		s.found.addPlain(Unasked, s.written.line)
 	default:
 		return
 	}
-	s.hookEnd = s.hookEnd[:0]
+	s.written.end = s.written.end[:0]
 }
 
 // Expressions for the parts of a line of a hook.
@@ -147,7 +168,7 @@ func withoutQuoted(line []byte) []byte {
 			return []byte("Q")
 		}
 		text := q[1 : len(q)-1]
-		if q[0] == '"' && (bytes.Contains(text, []byte("$(")) || bytes.ContainsAny(text, "`")) {
+		if q[0] == '"' && (containsAny(text, "$(") || bytes.ContainsAny(text, "`")) {
 			return withoutQuoted(text)
 		}
 		if onPlace().Match(q) && !bytes.ContainsAny(text, " ") {

@@ -3,6 +3,7 @@ package signal
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -27,6 +28,20 @@ var classNames = [classes]string{
 	controlCharacter: "control character",
 	zeroWidth:        "zero-width character",
 	lookalike:        "lookalike letter",
+}
+
+// characterCounts are the numbers of invisible characters, by their classes.
+type characterCounts [classes]int
+
+// String returns the numbers with the names of the classes.
+func (c *characterCounts) String() string {
+	var counts []string
+	for class, n := range c {
+		if n > 0 {
+			counts = append(counts, plural(n, classNames[class]))
+		}
+	}
+	return strings.Join(counts, ", ")
 }
 
 const (
@@ -121,45 +136,47 @@ func (c context) inOwnScript() bool {
 	}
 	// A word of Latin letters and their twins only is written to be taken for another word.
 	latin := 0
-	own := func(r rune) (end, isOwn bool) {
+	for _, r := range string(c.word()) {
 		switch {
-		case r < utf8.RuneSelf && isLetter(byte(r)):
+		case r < utf8.RuneSelf:
 			latin++
-			return false, false
-		case !unicode.IsLetter(r):
-			return true, false
+		case twinOf(r) == 0:
+			return true
 		}
-		return false, twinOf(r) == 0
-	}
-	// Bounded, since a line may consist of such letters.
-	for text := c.line[max(0, c.start-maxContext/2):c.start]; len(text) > 0; {
-		r, size := utf8.DecodeLastRune(text)
-		if end, isOwn := own(r); end || isOwn {
-			if isOwn {
-				return true
-			}
-			break
-		}
-		text = text[:len(text)-size]
-	}
-	for text := c.line[c.end:min(len(c.line), c.end+maxContext/2)]; len(text) > 0; {
-		r, size := utf8.DecodeRune(text)
-		if end, isOwn := own(r); end || isOwn {
-			if isOwn {
-				return true
-			}
-			break
-		}
-		text = text[size:]
 	}
 	const least = 2
 	return latin < least
 }
 
+// word returns the character with the letters around it, within a bound: a line may be one word.
+func (c context) word() []byte {
+	before := c.line[max(0, c.start-maxContext/2):c.start]
+	after := c.line[c.end:min(len(c.line), c.end+maxContext/2)]
+	begin := c.start - len(before) + len(bytes.TrimRightFunc(before, unicode.IsLetter))
+	end := c.end + len(after) - len(bytes.TrimLeftFunc(after, unicode.IsLetter))
+	return c.line[begin:end]
+}
+
+// checkCharacter records the character at line[at] if it is invisible.
+func (s *Scanner) checkCharacter(line []byte, at int) {
+	class := invisibleAt(line, at)
+	// A byte order mark at the start of a file is common and harmless.
+	if class < 0 || s.line == 1 && at == 0 && bytes.HasPrefix(line, []byte("\ufeff")) {
+		return
+	}
+	s.addCharacter(class, s.isHarmful(class, line, at))
+}
+
+// addCharacter records an invisible character of the current line, which a user should look at if isPlain is
+// set.
+func (s *Scanner) addCharacter(class int, isPlain bool) {
+	s.characters[class]++
+	s.found.addIf(isPlain, Invisible, s.line)
+}
+
 // isHarmful reports whether an invisible character of a class can hide something.
 func (s *Scanner) isHarmful(class int, line []byte, at int) bool {
 	r, size := utf8.DecodeRune(line[at:])
-	rest := line[at+size:]
 	switch class {
 	case lookalike:
 		return !s.namesLetters(line)
@@ -170,35 +187,50 @@ func (s *Scanner) isHarmful(class int, line []byte, at int) bool {
 	case straySelector, zeroWidth:
 		return inRun(line[:at], class)
 	case lineBreak:
-		// A terminal writes the text after a carriage return over the text before it.
-		if r == '\r' {
-			return len(rest) > 0 && rest[0] != '\r' && rest[0] != '\n'
-		}
-		// JavaScript ends a comment here, where an editor may show one line (ECMA-262, LineTerminator).
-		return s.program == code && r >= 0x2028
+		return overwrites(r, line[at+size:]) || s.program == code && endsLine(r)
 	case controlCharacter:
-		switch r {
-		case 0x1b:
-			// Control sequences and commands of a terminal change what it shows (ECMA-48).
-			return len(rest) > 0 && (rest[0] == '[' || rest[0] == ']')
-		case '\b':
-			// Manual pages print bold letters with one backspace; several in a row take text back.
-			return at > 0 && line[at-1] == '\b'
-		}
+		return changesTerminal(line, at)
+	default:
+		return true
+	}
+}
+
+// overwrites reports whether a terminal writes the rest of a line over the text before it.
+func overwrites(r rune, rest []byte) bool {
+	return r == '\r' && len(rest) > 0 && rest[0] != '\r' && rest[0] != '\n'
+}
+
+// endsLine reports whether JavaScript ends a comment at a character, where an editor may show one line
+// (ECMA-262, LineTerminator).
+func endsLine(r rune) bool { return r >= 0x2028 }
+
+// changesTerminal reports whether the control character at line[at] changes what a terminal shows.
+func changesTerminal(line []byte, at int) bool {
+	switch rest := line[at+1:]; line[at] {
+	case 0x1b:
+		// It begins a control sequence or a command (ECMA-48).
+		return len(rest) > 0 && (rest[0] == '[' || rest[0] == ']')
+	case '\b':
+		// Manual pages print bold letters with one backspace; several in a row take text back.
+		return at > 0 && line[at-1] == '\b'
+	default:
 		return false
 	}
-	return true
+}
+
+// letters is whether the letters of a line that look like others are named in it.
+type letters struct {
+	line     int
+	areNamed bool
 }
 
 // namesLetters reports whether the current line shows a reader the letters in it that look like others.
 func (s *Scanner) namesLetters(line []byte) bool {
 	// A line may have thousands of such letters, so it is searched once.
-	if s.lettersLine != s.line {
-		has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
-		s.lettersLine = s.line
-		s.letters = slices.ContainsFunc([]string{"U+0", "yrillic", "omoglyph", "omograph"}, has)
+	if s.letters.line != s.line {
+		s.letters = letters{s.line, containsAny(line, "U+0", "yrillic", "omoglyph", "omograph")}
 	}
-	return s.letters
+	return s.letters.areNamed
 }
 
 // inRun reports whether a text ends in many invisible characters of a class.
@@ -206,10 +238,8 @@ func inRun(text []byte, class int) bool {
 	most := map[int]int{straySelector: 3, zeroWidth: 7}[class]
 	for range most {
 		r, size := utf8.DecodeLastRune(text)
-		if !slices.ContainsFunc(invisibles, func(i invisible) bool {
-			return i.class == class &&
-				i.low <= r && r <= i.high
-		}) {
+		isOfClass := func(i invisible) bool { return i.class == class && i.low <= r && r <= i.high }
+		if !slices.ContainsFunc(invisibles, isOfClass) {
 			return false
 		}
 		text = text[:len(text)-size]
@@ -338,14 +368,12 @@ func isSelector(r rune) bool { return 0xfe00 <= r && r <= 0xfe0f || 0xe0100 <= r
 func appendVisible(to, line []byte) []byte {
 	for at := 0; at < len(line); {
 		r, size := utf8.DecodeRune(line[at:])
-		hidden := slices.ContainsFunc(invisibles[:], func(i invisible) bool {
-			return r >= utf8.RuneSelf && r != utf8.RuneError && i.class != lookalike && i.low <= r &&
-				r <= i.high
-		})
+		isHidden := r >= utf8.RuneSelf && r != utf8.RuneError && slices.ContainsFunc(invisibles,
+			func(i invisible) bool { return i.class != lookalike && i.low <= r && r <= i.high })
 		switch twin := twinOf(r); {
 		case twin != 0:
 			to = append(to, twin)
-		case !hidden:
+		case !isHidden:
 			to = append(to, line[at:at+size]...)
 		}
 		at += size

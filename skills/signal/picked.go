@@ -3,15 +3,13 @@ package signal
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // A value that a shell picks out of the .env of a project logs in, as long as it is in a header. In the body
 // of a request, or in its address, it is passed on.
-
-// projectEnv matches the file .env of a project, as an argument of a command.
-const projectEnv = `["']?(?:\./|\$\{?PWD\}?/)?\.env["']?(?:$|[\s"')|;&\x60,])`
 
 // Expressions that match a command which prints a part of the file, what only counts or compares that, and a
 // value that is no password by its name, unless the line has a word for one.
@@ -27,7 +25,7 @@ var (
 
 // picksEnv reports whether a shell sets a variable to a value of the file.
 func (s *Scanner) picksEnv(name, value []byte) bool {
-	return bytes.Contains(value, []byte(".env")) && bytes.ContainsAny(value, "(\x60") && s.spend(value) &&
+	return containsAny(value, ".env") && bytes.ContainsAny(value, "(\x60") && s.spend(value) &&
 		pickEnv().Match(value) && picks().Match(value) && !counts().Match(value) &&
 		!requests().Match(value) &&
 		(!isPlace().Match(name) || isPassword().Match(value))
@@ -63,7 +61,7 @@ func (s *Scanner) searchPicked(line []byte, does taint) {
 		return s.hasPicked(text) || isPicking && inBody().Match(text) && !counts().Match(text)
 	}
 	if s.sendsPart(line, isPart) {
-		s.countPlain(Phrase, s.line)
+		s.found.addPlain(Phrase, s.line)
 	}
 }
 
@@ -71,47 +69,58 @@ func (s *Scanner) searchPicked(line []byte, does taint) {
 var inBody = pattern.New(`\s(?:-d|-F|--data\S*|--form)[\s=]*["']?[^\s"']*(?:\$\(|\x60)\s*` +
 	`(?:[ef]?grep|rg|awk|sed|cut|cat)\s(?:'[^']*'|"[^"]*"|[^|;&)'"])*?\s` + projectEnv)
 
+// loop is a loop of a shell that reads lines.
+type loop struct {
+	names []string // its variables, or nothing
+	line  int      // where it sends one of them, or 0
+}
+
 // searchLoop follows a loop over lines. The command that ends it may name the file.
 func (s *Scanner) searchLoop(line []byte, does taint) {
-	has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
-	body := line
-	if (has("read") || has("for ")) && s.spend(line) {
-		if m := loopOf().FindSubmatchIndex(line); m != nil {
-			s.loopNames, s.loopLine = nil, 0
-			const most = 4 // variables
-			for name := range bytes.FieldsSeq(line[m[2]:m[3]]) {
-				if len(s.loopNames) < most {
-					s.loopNames = append(s.loopNames, string(name))
-				}
-			}
-			s.names = slices.DeleteFunc(s.names, func(t tainted) bool {
-				return t.from == picked && slices.Contains(s.loopNames, t.name)
-			})
-			body = line[m[1]:]
-			if does&envs != 0 && pipedLoop().Match(line[:m[1]]) {
-				for _, name := range s.loopNames {
-					s.name(name, picked)
-				}
-			}
-		} else if m := overWords().FindSubmatch(line); m != nil && does&envs != 0 {
-			s.name(string(m[1]), picked)
-		}
-	}
-	if len(s.loopNames) == 0 {
+	body := s.beginLoop(line, does)
+	if len(s.loop.names) == 0 {
 		return
 	}
 	isLine := func(text []byte) bool {
-		return slices.ContainsFunc(s.loopNames, func(name string) bool { return usesVariable(text, name) })
+		return slices.ContainsFunc(s.loop.names, func(name string) bool { return usesVariable(text, name) })
 	}
-	if s.loopLine == 0 && has("$") && s.spend(body) && s.sendsPart(body, isLine) {
-		s.loopLine = s.line
+	if s.loop.line == 0 && containsAny(line, "$") && s.spend(body) && s.sendsPart(body, isLine) {
+		s.loop.line = s.line
 	}
-	if s.loopLine > 0 && does&envs != 0 && s.spend(line) && endsLoop().Match(line) {
-		if s.found[Phrase].last != s.loopLine {
-			s.countPlain(Phrase, s.loopLine)
+	if s.loop.line > 0 && does&envs != 0 && s.spend(line) && endsLoop().Match(line) {
+		if s.found[Phrase].last != s.loop.line {
+			s.found.addPlain(Phrase, s.loop.line)
 		}
-		s.loopNames, s.loopLine = nil, 0
+		s.loop = loop{}
 	}
+}
+
+// beginLoop records the variables of a loop over lines that a line begins, and returns the text behind its
+// beginning. It returns all of another line.
+func (s *Scanner) beginLoop(line []byte, does taint) (body []byte) {
+	if !containsAny(line, "read", "for ") || !s.spend(line) {
+		return line
+	}
+	isOfEnv := does&envs != 0
+	m := loopOf().FindSubmatchIndex(line)
+	if m == nil {
+		if word := overWords().FindSubmatch(line); word != nil && isOfEnv {
+			s.names.add(string(word[1]), picked)
+		}
+		return line
+	}
+	const most = 4 // variables
+	s.loop = loop{names: strings.Fields(string(line[m[2]:m[3]]))}
+	s.loop.names = s.loop.names[:min(len(s.loop.names), most)]
+	s.names = slices.DeleteFunc(s.names, func(t tainted) bool {
+		return t.from == picked && slices.Contains(s.loop.names, t.name)
+	})
+	if isOfEnv && pipedLoop().Match(line[:m[1]]) {
+		for _, name := range s.loop.names {
+			s.names.add(name, picked)
+		}
+	}
+	return line[m[1]:]
 }
 
 // Expressions that match a loop over lines with its variables, the file that it gets from a pipe, the words
@@ -130,8 +139,7 @@ var (
 func (s *Scanner) sendsPart(line []byte, isPart func(text []byte) bool) bool {
 	const most = 4 // requests in a line
 	for _, m := range requests().FindAllIndex(line, most) {
-		sent := pipeline(line, m[0])
-		sent = withoutReader(sent)
+		sent := withoutReader(pipeline(line, m[0]))
 		if !s.isPrinted(sent) && !s.isPrinted(line) && !isOwn(sent) &&
 			isPart(headerOptions().ReplaceAll(sent, []byte(" "))) {
 			return true

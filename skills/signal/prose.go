@@ -46,11 +46,6 @@ func (r *recent) last(n int, is func([]byte) bool) bool {
 	return false
 }
 
-// isHeading reports whether a line of Markdown is a heading.
-func isHeading(line []byte) bool {
-	return len(line) > 1 && line[0] == '#' && (line[1] == '#' || line[1] == ' ')
-}
-
 // lesson matches words of a text that teaches about attacks.
 var lesson = pattern.New(`(?i)\b(?:attack(?:s|er|ers|ing)?|malicious\w*|vulnerab\w+|exploit\w*|payloads?|` +
 	`insecure\w*|` +
@@ -127,44 +122,11 @@ func (s *Scanner) isSetOff(before []byte) bool {
 		len(before)) != 0
 }
 
-// isItem reports whether a line of Markdown is an item, a row or a quotation.
-func isItem(line []byte) bool {
-	start := bytes.TrimLeft(line, " \t")
-	return len(start) > 0 && bytes.IndexByte([]byte("-*+>|0123456789"), start[0]) >= 0
-}
-
-// quoteAt returns the quotation mark that is open at text[at], or 0.
-func quoteAt(text []byte, at int) byte {
-	open := byte(0)
-	for i := 0; i < at; i++ {
-		switch c := text[i]; {
-		case c == '\\':
-			i++
-		case open == 0 && (c == '"' || c == '\'' || c == '`'):
-			// An apostrophe within a word does not quote.
-			if c != '\'' || i == 0 || !isLetter(text[i-1]) {
-				open = c
-			}
-		case c == open:
-			open = 0
-		}
+// inQuotes reports whether the text between two parts of a line is quoted, like an example.
+func inQuotes(before, after []byte) bool {
+	if bytes.Count(before, []byte(`"`))%2 == 1 && bytes.IndexByte(after, '"') >= 0 || inCode(before) {
+		return true
 	}
-	return open
-}
-
-func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
-
-func isWord(c byte) bool { return isLetter(c) || c == '_' || '0' <= c && c <= '9' }
-
-// hasWord reports whether a text contains a name that is not a part of a longer one, nor the letter before a
-// literal, as in f"…".
-func hasWord(text, name []byte) bool {
-	for at, end := range places(text, name) {
-		isPrefix := len(name) == 1 && end < len(text) && (text[end] == '"' || text[end] == '\'') &&
-			(at == 0 || bytes.IndexByte([]byte(" \t([{,=+:"), text[at-1]) >= 0)
-		if !isPrefix && (at == 0 || !isWord(text[at-1])) && (end == len(text) || !isWord(text[end])) {
-			return true
-		}
-	}
-	return false
+	open, shut := bytes.LastIndex(before, []byte("“")), bytes.LastIndex(before, []byte("”"))
+	return open > shut
 }

@@ -2,7 +2,6 @@ package signal
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/skillsd/skillsd/skills/pattern"
 )
@@ -10,7 +9,7 @@ import (
 // isSent reports whether a line sends something, and does not only show a command that would.
 func (s *Scanner) isSent(line []byte, from taint) bool {
 	rest := s.withoutKeys(line)
-	if s.isJoined && s.program == shell {
+	if s.statement.isJoined && s.program == shell {
 		rest = logins().ReplaceAll(rest, nil)
 	}
 	if len(rest) < len(line) && !s.hasSecret(rest) {
@@ -58,7 +57,7 @@ func (s *Scanner) gathers(line []byte, here []tainted) {
 		return
 	}
 	if m := eachOf().FindSubmatch(line); m != nil && s.hasSecret(m[1]) {
-		s.name(string(m[2]), secret)
+		s.names.add(string(m[2]), secret)
 	}
 	const most = 4 // of a line
 	for _, m := range element().FindAllSubmatchIndex(line, most) {
@@ -66,21 +65,25 @@ func (s *Scanner) gathers(line []byte, here []tainted) {
 		if headerName().Match(name) {
 			continue
 		}
-		from := taint(0)
-		isRead := readsText().Match(rest)
-		for _, t := range s.taintOf(rest) {
-			// A list of names alone has no secret.
-			if isRead || t.name != "" && bytes.HasPrefix(bytes.TrimLeft(rest, " "), []byte(t.name)) {
-				from |= t.from & (secret | environ)
-			}
-		}
-		if from&environ != 0 && !(s.hasEnv(rest) && s.keepsWhole(nil, rest)) {
-			from &^= environ
-		}
-		if from != 0 {
-			s.name(string(name), from)
+		if from := s.gathered(rest); from != 0 {
+			s.names.add(string(name), from)
 		}
 	}
+}
+
+// gathered returns what of a secret an element of a list or a table has, which begins a text.
+func (s *Scanner) gathered(text []byte) (from taint) {
+	isRead := readsText().Match(text)
+	for _, t := range s.taintOf(text) {
+		// A list of names alone has no secret.
+		if isRead || t.name != "" && bytes.HasPrefix(bytes.TrimLeft(text, " "), []byte(t.name)) {
+			from |= t.from & (secret | environ)
+		}
+	}
+	if from&environ != 0 && !s.isWholeEnv(nil, text) {
+		from &^= environ
+	}
+	return from
 }
 
 // Expressions that match what puts a value into a list or a table, a call of a function for each of several
@@ -100,18 +103,9 @@ var (
 var logins = pattern.New(`\s(?:-H|--header)[\s=]*(?:"[^"(\x60]*"|'[^']*')` +
 	`|\s["']?[\w-]+=\$\{?\w+\}?["']?(?:[\s)]|$)`)
 
-// hasSecret reports whether a text has a secret.
-func (s *Scanner) hasSecret(text []byte) bool { return s.hasKind(text, secret) }
-
-// hasKind reports whether a text has a value of a kind.
-func (s *Scanner) hasKind(text []byte, kind taint) bool {
-	return slices.ContainsFunc(s.taintOf(text), func(t tainted) bool { return t.from&kind != 0 })
-}
-
 // withoutKeys returns a line without the keys that log in and are not sent, and without public keys.
 func (s *Scanner) withoutKeys(line []byte) []byte {
-	has := func(text string) bool { return bytes.Contains(line, []byte(text)) }
-	if !slices.ContainsFunc([]string{"-i", "dentity", "key", ".pub"}, has) || !s.spend(line) {
+	if !containsAny(line, "-i", "dentity", "key", ".pub") || !s.spend(line) {
 		return line
 	}
 	return keys().ReplaceAll(line, []byte("$1"))

@@ -13,8 +13,8 @@ package signal
 
 import (
 	"bytes"
-	"fmt"
 	"math"
+	"path"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -56,114 +56,100 @@ type Signal struct {
 // pieces. The zero value must be prepared by [Scanner.Begin]. One Scanner searches all files of one skill,
 // with a common limit on the number of lines that it examines closely.
 type Scanner struct {
+	budget
+	pairs      *pairTable
+	found      findings
+	characters characterCounts
+
+	// The file.
 	markdown bool
-	pairs    *pairTable
-	left     int // remaining bytes to search
-	closer   int // remaining bytes of lines to match with expressions
-	spent    int // bytes of lines matched with expressions, in all files
-
-	line          int    // the number of the current line, from 1
-	rest          []byte // its beginning, from earlier pieces
-	found         [kinds]finding
-	invisible     [classes]int
-	fence         fence
-	command       command
-	lower         []byte // a buffer
-	clean         []byte // a buffer
-	before        []byte // the previous line, if it may begin a phrase
-	beforeLine    int
-	anchors       uint64 // of phrases in the line
-	beforeAnchors uint64 // of phrases in the previous line
-	saved         []byte // the name of the last downloaded file
-	savedLine     int
-	packages      bool // the file is a package.json
-
-	agent           *agentFile // the row of the file, if an agent or an editor obeys it
-	hasKey, hasRuns bool       // its texts were found
-
+	packages bool     // the file is a package.json
 	program  language // of a file that runs, else none
-	recent   recent
-	names    []tainted // variables of a program
-	docs     bool      // the line is in a docstring
-	item     bool      // the line is set off from the text
-	connects bool      // the program has opened a connection
-	sockets  bool      // the program has a connection between any two programs
-	loads    bool      // the program has fetched from an open address
-	answers  bool      // the program has fetched or decoded something
-	fetches  bool      // the program has fetched something
-	whole    []byte    // a buffer
-	// whether the line lettersLine names its letters
-	letters     bool
-	lettersLine int
-	hiding      bool   // the line is in a comment
-	hidden      []byte // its text
-	hiddenLine  int
-	configured  int  // the line of an order to change an agent's configuration, or 0
-	open        bool // the saved file came from an open address
+	left     int      // remaining bytes to search
 
-	hookEnd    []byte // the line that ends the git hook or the settings which the program writes, or nothing
-	hookLine   int    // the line where the program begins to write it
-	isSettings bool   // these are settings of a shell
-	isIndented bool   // tabs may precede the line that ends it
-	hooksLine  int    // the line that names a directory of the project as the one of its git hooks, or 0
-	fillsHooks bool   // the program puts something else into a directory of hooks
+	// Its lines.
+	line   int    // the number of the current line, from 1
+	rest   []byte // its beginning, from earlier pieces
+	item   bool   // it is set off from the text
+	recent recent
+	fence  fence
 
-	loopNames []string // the variables of a loop in a shell that reads lines
-	loopLine  int      // a line that sends one of them in that loop, or 0
+	// Searches of any text.
+	agent      agentSearch
+	command    command
+	comment    comment
+	download   download
+	phrase     phraseSearch
+	letters    letters
+	configured int // the line of an order to change an agent's configuration, or 0
 
-	openingLine int  // the line of a task that runs when a folder is opened, or 0
-	writesTasks bool // the program writes the tasks of an editor
+	// Searches of programs.
+	statement statement
+	names     variables
+	docs      bool // the line is in a docstring
+	past      past
+	archive   archive
+	written   writtenText
+	hooks     hooksDir
+	loop      loop
+	task      task
 
-	escape         byte   // the character that escapes the end of a line in a shell
-	statement      []byte // the lines of a statement that the next line continues, or nothing
-	statementBegin int    // its first line
-	isJoined       bool   // the line is a statement over several lines
-
-	archive, packed []byte // an archive that the program opens, and what it is written into
+	clean []byte // a buffer for a line without what hides its words
+	whole []byte // a buffer for a line of a program with its literals joined
 }
 
-// finding is the number of findings of a kind in a file, and the first line. The plain ones are more than
-// worth knowing.
-type finding struct{ count, line, last, plain, plainLine int }
+// budget bounds the bytes of lines that are matched with expressions.
+type budget struct {
+	closer int // remaining ones of the file
+	spent  int // in all files
+}
+
+// ofFile returns the budget of the next file. The files of a skill share a limit: a hostile skill of 32 files
+// took 28 s of a processor.
+func (b *budget) ofFile() budget { return budget{min(maxCloser, maxCloserAll-b.spent), b.spent} }
+
+// spend subtracts the cost of matching a line, and reports whether the budget was sufficient.
+func (b *budget) spend(line []byte) bool {
+	b.closer -= len(line)
+	if b.closer < 0 {
+		return false
+	}
+	b.spent += len(line)
+	return true
+}
 
 // Begin discards the findings and prepares for a file. At most limit bytes of it are searched.
 func (s *Scanner) Begin(file string, limit int) {
 	name := strings.ToLower(file)
-	markdown := strings.HasSuffix(name, ".md") || strings.HasSuffix(name, ".markdown") ||
-		strings.HasSuffix(name, ".mdx")
 	base := name[strings.LastIndexByte(name, '/')+1:]
 	*s = Scanner{
-		markdown: markdown,
+		budget:   s.budget.ofFile(),
 		pairs:    pairs(),
-		left:     min(limit, MaxFile),
-		// The files of a skill share a limit: a hostile skill of 32 files took 28 s of a processor.
-		closer:   min(maxCloser, maxCloserAll-s.spent),
-		spent:    s.spent,
-		line:     1,
-		rest:     s.rest[:0],
-		command:  command{text: s.command.text[:0]},
-		lower:    s.lower[:0],
-		clean:    s.clean[:0],
-		whole:    s.whole[:0],
-		before:   s.before[:0],
-		saved:    s.saved[:0],
+		markdown: slices.Contains([]string{".md", ".markdown", ".mdx"}, path.Ext(base)),
 		packages: base == "package.json",
-		agent:    agentFileOf(name),
 		program:  languageOf(base),
-		escape:   escapeOf(base),
-		recent:   s.recent,
-		names:    s.names[:0],
-		hidden:   s.hidden[:0],
-		hookEnd:  s.hookEnd[:0],
-		archive:  s.archive[:0],
-		packed:   s.packed[:0],
+		left:     min(limit, MaxFile),
+		line:     1,
+		agent:    agentSearch{file: agentFileOf(name)},
 
-		statement: s.statement[:0],
+		// Memory that is used again.
+		rest:      s.rest[:0],
+		recent:    s.recent,
+		command:   command{text: s.command.text[:0]},
+		comment:   comment{text: s.comment.text[:0]},
+		download:  download{name: s.download.name[:0]},
+		phrase:    phraseSearch{before: s.phrase.before[:0], lower: s.phrase.lower[:0]},
+		statement: statement{text: s.statement.text[:0], escape: escapeOf(base)},
+		names:     s.names[:0],
+		archive:   archive{name: s.archive.name[:0], file: s.archive.file[:0]},
+		written:   writtenText{end: s.written.end[:0]},
+		clean:     s.clean[:0],
+		whole:     s.whole[:0],
 	}
 	s.recent.reset()
 	// Python executes lines of a .pth file at each start (module site).
 	if slices.Contains(runUnasked, base) || strings.HasSuffix(base, ".pth") {
-		s.countPlain(Unasked, s.line)
+		s.found.addPlain(Unasked, s.line)
 	}
 }
 
@@ -223,12 +209,42 @@ func (s *Scanner) search(line []byte) {
 	}
 	whole := line
 	s.item = isItem(line)
-	defer func() { s.recent.add(whole, s.markdown && !s.fence.open() && isHeading(whole)) }()
 	if s.markdown && s.fence.line(line) {
-		s.count(Dynamic)
+		s.found.add(Dynamic, s.line)
 	}
-	seen, hidden := group(0), s.found[Invisible].count
-	s.anchors = 0
+	hidden := s.found[Invisible].count
+	seen := s.searchAnchors(line)
+	s.searchComment(line, seen)
+	if s.line > s.download.line {
+		s.searchRun(line, s.download.line)
+	}
+	s.searchAgentFile(line)
+	if s.program == none {
+		s.startsDropped(line, s.line)
+	} else {
+		// searchPipe skips a line that was counted here, so this comes before searchCommand.
+		s.searchStatement(line)
+	}
+	if seen&fetches != 0 || len(s.command.text) > 0 {
+		s.searchCommand(line)
+	}
+	if s.found[Invisible].count > hidden {
+		// Invisible characters could split the words of a phrase.
+		s.clean = appendVisible(s.clean[:0], line)
+		line, s.phrase.anchors = s.clean, math.MaxUint64
+	}
+	s.searchPhrase(line)
+	s.searchConfig(line, seen)
+	if seen&installs != 0 && s.packages && s.spend(line) && lifecycle().Match(line) {
+		s.found.addPlain(Unasked, s.line)
+	}
+	s.recent.add(whole, s.markdown && !s.fence.open() && isHeading(whole))
+}
+
+// searchAnchors searches a line for the anchors, and for characters that are not visible. It returns the
+// groups of the anchors that need an expression, and records the anchors of phrases.
+func (s *Scanner) searchAnchors(line []byte) (seen group) {
+	s.phrase.anchors = 0
 	for i := 1; i < len(line); i++ {
 		// Nearly all pairs of bytes end here: this loop takes most of the time.
 		if hint := s.pairs.first[line[i-1]] & s.pairs.second[line[i]]; hint != 0 {
@@ -237,271 +253,32 @@ func (s *Scanner) search(line []byte) {
 	}
 	// A control character at the end has no pair; a carriage return there is part of the line ending.
 	if last := len(line) - 1; last >= 0 && line[last] != '\r' && isControl(line[last]) {
-		s.invisible[controlCharacter]++
-		s.count(Invisible)
+		s.addCharacter(controlCharacter, false)
 	}
-	if s.markdown && (seen&comments != 0 || s.hiding) {
-		if m := reference().FindSubmatch(line); m != nil && !s.hiding {
-			s.hidden, s.hiddenLine = append(s.hidden[:0], m[1]...), s.line
-			s.endHidden()
-		} else {
-			s.addHidden(line)
-		}
-	}
-	if len(s.saved) > 0 && s.line > s.savedLine {
-		s.searchRun(line, s.savedLine)
-	}
-	if s.agent != nil {
-		s.searchAgentFile(line)
-	}
-	if s.program != none {
-		// searchPipe skips a line that was counted here, so this comes before searchCommand.
-		s.searchStatement(line)
-	} else if len(s.names) > 0 {
-		s.startsDropped(line, s.line)
-	}
-	if seen&fetches != 0 || len(s.command.text) > 0 {
-		s.searchCommand(line)
-	}
-	if s.found[Invisible].count > hidden {
-		// Invisible characters could split the words of a phrase.
-		s.clean = appendVisible(s.clean[:0], line)
-		line, s.anchors = s.clean, math.MaxUint64
-	}
-	s.searchPhrase(line)
-	s.searchConfig(line, seen)
-	if seen&installs != 0 && s.packages && s.spend(line) && lifecycle().Match(line) {
-		s.countPlain(Unasked, s.line)
-	}
-}
-
-// searchPhrase searches a line, alone and joined with the end of the previous one, for a phrase.
-func (s *Scanner) searchPhrase(line []byte) {
-	// A phrase may go on in the next line, after the mark of a quotation, an item or a comment.
-	text := bytes.TrimRight(bytes.TrimLeft(line, " \t>#*/-"), " \t\r")
-	if found := s.anchors|s.beforeAnchors != 0 && s.hasPhrase(text); found {
-		// No other phrase begins in a match.
-		text, s.anchors = nil, 0
-	}
-	s.before = append(s.before[:0], text[len(text)-min(len(text), maxBefore):]...)
-	s.beforeLine, s.beforeAnchors = s.line, s.anchors
-}
-
-// maxBefore is the length of the part of a line that is joined with the next one, in bytes.
-const maxBefore = 200
-
-// hasPhrase reports whether a line, alone or with the previous one, has a phrase, and records it.
-func (s *Scanner) hasPhrase(text []byte) bool {
-	masks, near := anchoredBy(), s.anchors|s.beforeAnchors
-	if !slices.ContainsFunc(masks, func(mask uint64) bool { return mask&near != 0 }) {
-		return false
-	}
-	alone := len(s.before) + 1
-	s.before = append(append(s.before, ' '), text...)
-	if len(text) == 0 || !s.spend(s.before) {
-		return false
-	}
-	s.lower = appendLower(s.lower[:0], s.before)
-	// If case is ignored, two other characters match s and k.
-	folded := bytes.Contains(text, []byte("\u017f")) || bytes.Contains(text, []byte("\u212a"))
-	if folded {
-		s.lower = bytes.ReplaceAll(bytes.ReplaceAll(s.lower, []byte("\u017f"), []byte("s")),
-			[]byte("\u212a"), []byte("k"))
-	}
-	found, plain, line, plainLine := false, false, s.line, 0
-	for i := range injections {
-		// To match an expression costs a thousand times as much as a search for words, and few lines have
-		// them.
-		if !folded && masks[i]&near == 0 || !injections[i].possible(s.lower) {
-			continue
-		}
-		within, at := text, s.line
-		m := injections[i].expression().FindIndex(within)
-		if m == nil && alone > 1 {
-			within, at = s.before, s.beforeLine
-			m = injections[i].expression().FindIndex(within)
-		}
-		if m != nil {
-			found, line = true, min(line, at)
-			if !s.isMinor(&injections[i], within[:m[0]]) && !isQuoted(within[:m[0]], within[m[1]:]) &&
-				!s.isExample(within[:m[0]], within) {
-				plain, plainLine = true, at
-			}
-		}
-	}
-	switch {
-	case plain:
-		s.countPlain(Phrase, plainLine)
-	case found:
-		s.countAt(Phrase, line)
-	}
-	return found
-}
-
-// isMinor reports whether a phrase after the beginning of a line is worth knowing only.
-func (s *Scanner) isMinor(found *injection, before []byte) bool {
-	return found.isFact || found.isData && (s.program != none || s.fence.open() || inCode(before) ||
-		bytes.HasSuffix(before, []byte("'")) || bytes.HasSuffix(before, []byte(`"`)))
-}
-
-// appendLower appends a text with letters of ASCII in lower case, and one space for several.
-func appendLower(lower, text []byte) []byte {
-	for _, c := range text {
-		switch {
-		case 'A' <= c && c <= 'Z':
-			c += 'a' - 'A'
-		case c == '\t' || c == '\r' || c == '\f':
-			c = ' '
-		}
-		if n := len(lower); c != ' ' || n > 0 && lower[n-1] != ' ' {
-			lower = append(lower, c)
-		}
-	}
-	return lower
-}
-
-// searchRun searches a line for a command that runs the downloaded file.
-func (s *Scanner) searchRun(text []byte, line int) {
-	const near = 10 // lines
-	if s.line > s.savedLine+near {
-		s.saved = s.saved[:0]
-		return
-	}
-	for from := 0; ; {
-		i := bytes.Index(text[from:], s.saved)
-		if i < 0 {
-			return
-		}
-		at, end := from+i, from+i+len(s.saved)
-		whole := (at == 0 || !isWord(text[at-1])) && (end == len(text) ||
-			bytes.IndexByte([]byte(" \t\r\"';&|)`"), text[end]) >= 0)
-		if whole && s.spend(text[:at]) && beforeRun().Match(text[:at]) {
-			// A vendor's instructions in prose fetch over https, and are for a reader.
-			s.countIf(s.open && !s.isExample(text[:at], text) || s.program != none && !s.isShown(text,
-				at, end), Pipe, line)
-			s.saved = s.saved[:0]
-			return
-		}
-		from = end
-	}
-}
-
-// spend subtracts the cost of matching a line from the budget, and reports whether it was sufficient.
-func (s *Scanner) spend(line []byte) bool {
-	s.closer -= len(line)
-	if s.closer < 0 {
-		return false
-	}
-	s.spent += len(line)
-	return true
+	return seen
 }
 
 // check decides about the pair of bytes at line[at]. It returns the group of an anchor that needs an
 // expression.
 func (s *Scanner) check(line []byte, at int, hint uint64) group {
 	found, bit := s.pairs.match(line, at, hint)
-	if found == phrases {
-		s.anchors |= bit
-	}
 	switch found {
-	// A byte order mark at the start of a file is common and harmless.
 	case unseen:
-		atStart := s.line == 1 && at == 0 && bytes.HasPrefix(line, []byte("\ufeff"))
-		if class := invisibleAt(line, at); class >= 0 && !atStart {
-			s.invisible[class]++
-			if s.isHarmful(class, line, at) {
-				s.countPlain(Invisible, s.line)
-			} else {
-				s.count(Invisible)
-			}
-		}
+		s.checkCharacter(line, at)
 		return 0
-	// In code, a comment is shown to readers.
 	case comments:
-		isReference := line[at] == '['
-		if !s.markdown || s.fence.open() || inCode(line[:at]) || !isReference &&
-			isMarker(line[at+len("<!--"):]) {
+		if !s.beginsComment(line, at) {
 			return 0
 		}
-		if !isReference {
-			s.count(Comment)
-		}
-		return comments
 	case dynamic:
 		if s.markdown && isDynamic(line, at) {
-			s.count(Dynamic)
+			s.found.add(Dynamic, s.line)
 		}
 		return 0
-	default:
-		return found
+	case phrases:
+		s.phrase.anchors |= bit
 	}
-}
-
-// count counts a finding in the current line that is worth knowing.
-func (s *Scanner) count(kind Kind) { s.countAt(kind, s.line) }
-
-func (s *Scanner) countAt(kind Kind, line int) {
-	s.found[kind].count++
-	s.found[kind].last = line
-	if s.found[kind].line == 0 {
-		s.found[kind].line = line
-	}
-}
-
-// countPlain counts a finding that a user should look at.
-func (s *Scanner) countPlain(kind Kind, line int) {
-	s.countAt(kind, line)
-	s.found[kind].plain++
-	if s.found[kind].plainLine == 0 {
-		s.found[kind].plainLine = line
-	}
-}
-
-// countIf counts a finding that a user should look at if plain is set.
-func (s *Scanner) countIf(plain bool, kind Kind, line int) {
-	if plain {
-		s.countPlain(kind, line)
-	} else {
-		s.countAt(kind, line)
-	}
-}
-
-// searchCommand searches for a download that is passed to a shell, in a command that may continue on the next
-// line. The cells of a table are separate commands.
-func (s *Scanner) searchCommand(line []byte) {
-	row := bytes.TrimLeft(line, " \t")
-	if s.markdown && len(row) > 0 && row[0] == '|' && len(s.command.text) == 0 {
-		for cell := range cells(row) {
-			s.command.add(cell, s.line)
-			s.endCommand()
-		}
-		return
-	}
-	if more := s.command.add(line, s.line); !more {
-		s.endCommand()
-	}
-}
-
-// endCommand decides about the collected command.
-func (s *Scanner) endCommand() {
-	if s.spend(s.command.text) {
-		s.drops(s.command.text)
-		if s.searchPipe(s.command.text) {
-		} else if s.startsDropped(s.command.text, s.command.line) {
-		} else if m := savedAs(s.command.text); m != nil {
-			name, to := s.command.text[m[2]:m[3]], m[3]
-			name = name[max(bytes.LastIndexByte(name, '/'), bytes.LastIndexByte(name, '\\'))+1:]
-			// /dev/null keeps no file that could be started. A letter alone is often the value of another
-			// option.
-			isFile := len(name) > 1 || len(name) == 1 && m[3]-m[2] > 1
-			if isFile && string(name) != "null" && !fromHere(s.command.text) {
-				s.saved, s.savedLine = append(s.saved[:0], name...), s.line
-				s.open = openAddress(s.command.text)
-				s.searchRun(s.command.text[to:], s.command.line)
-			}
-		}
-	}
-	s.command.text = s.command.text[:0]
+	return found
 }
 
 // End returns the signals of the file, at most one of each kind.
@@ -510,73 +287,24 @@ func (s *Scanner) End() []Signal {
 		s.search(s.rest)
 		// At the limit of the search, the line feed of a line ending may follow.
 		if s.left > 0 && s.rest[len(s.rest)-1] == '\r' {
-			s.invisible[lineBreak]++
-			s.count(Invisible)
+			s.addCharacter(lineBreak, false)
 		}
 		s.rest = s.rest[:0]
 	}
-	if len(s.statement) > 0 {
+	if len(s.statement.text) > 0 {
 		s.endStatement()
 	}
 	if len(s.command.text) > 0 {
 		s.endCommand()
 	}
-	if s.hiding {
-		s.endHidden()
+	if s.comment.isOpen {
+		s.endComment()
 	}
-	if s.hooksLine > 0 && s.fillsHooks {
-		s.countPlain(Unasked, s.hooksLine)
+	if s.hooks.line > 0 && s.hooks.isFilled {
+		s.found.addPlain(Unasked, s.hooks.line)
 	}
-	if s.openingLine > 0 && s.writesTasks {
-		s.countPlain(Unasked, s.openingLine)
+	if s.task.line > 0 && s.task.isWritten {
+		s.found.addPlain(Unasked, s.task.line)
 	}
-	var out []Signal
-	for kind, found := range s.found {
-		if found.count == 0 {
-			continue
-		}
-		signal := Signal{Kind: Kind(kind), Line: found.line, Minor: found.plain == 0}
-		count := found.count
-		if found.plain > 0 {
-			signal.Line, count = found.plainLine, found.plain
-		}
-		if signal.Kind == Invisible {
-			signal.Detail = s.countsOfInvisible()
-		} else {
-			signal.Detail = plural(count, wordings[kind].noun) + wordings[kind].rest
-		}
-		if count > 1 {
-			signal.Detail += "; this is the first"
-		}
-		out = append(out, signal)
-	}
-	return out
-}
-
-// wordings are the texts of signals: a noun that gets a number, and the rest of the phrase.
-var wordings = [kinds]struct{ noun, rest string }{
-	Comment: {"HTML comment", " with more than a mark for programs"},
-	Pipe:    {"command", " to run what is downloaded or decoded"},
-	Dynamic: {"command", " that some clients run while they load a skill; they are text here"},
-	Phrase:  {"line", " with words known from attempts to take over a model"},
-	Config:  {"line", " to change the configuration of an agent"},
-	Unasked: {"thing", " that other programs run by themselves"},
-}
-
-// countsOfInvisible returns the number of characters of each class.
-func (s *Scanner) countsOfInvisible() string {
-	var counts []string
-	for class, n := range s.invisible {
-		if n > 0 {
-			counts = append(counts, plural(n, classNames[class]))
-		}
-	}
-	return strings.Join(counts, ", ")
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return s.found.signals(&s.characters)
 }

@@ -329,18 +329,9 @@ func (m *Maker) Make(ctx context.Context, locked *environment.Locked) (*Made, er
 		return nil, &Error{Code: NotAsLocked, Message: "the environment is locked for " + locked.Platform +
 			", this machine is " + environment.Platform(), Remedy: "lock it here: `skillsd env update`"}
 	}
-	var in *sandbox.Interpreter
-	if locked.Python != nil {
-		var err error
-		in, err = m.python(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if found := environment.Minor(in.Version); found != locked.Python.For {
-			return nil, &Error{Code: NotAsLocked,
-				Message: "the environment is locked for Python " + locked.Python.For +
-					", this machine has " + found, Remedy: "lock it for this one: `skillsd env update`"}
-		}
+	in, err := m.interpreterOf(ctx, locked)
+	if err != nil {
+		return nil, err
 	}
 	variant := variantOf(locked, in)
 	if locked.Digest != "" {
@@ -381,6 +372,23 @@ func (m *Maker) Make(ctx context.Context, locked *environment.Locked) (*Made, er
 		return nil, err
 	}
 	return &Made{Tree: tree, Notes: notes}, nil
+}
+
+// interpreterOf returns this machine's interpreter for the wheels of a lock, or nil if it has none.
+func (m *Maker) interpreterOf(ctx context.Context, locked *environment.Locked) (*sandbox.Interpreter, error) {
+	if locked.Python == nil {
+		return nil, nil
+	}
+	in, err := m.python(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if found := environment.Minor(in.Version); found != locked.Python.For {
+		return nil, &Error{Code: NotAsLocked,
+			Message: "the environment is locked for Python " + locked.Python.For +
+				", this machine has " + found, Remedy: "lock it for this one: `skillsd env update`"}
+	}
+	return in, nil
 }
 
 // notFound returns the error of a missing program; remedy is how to install it on this machine.

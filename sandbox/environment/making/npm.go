@@ -55,13 +55,7 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 	if cli == "" {
 		return nil, missing
 	}
-	dependencies := map[string]string{}
-	for _, spec := range asked {
-		parts := npmSpec().FindStringSubmatch(spec)
-		dependencies[parts[1]] = cmp.Or(parts[2], "latest")
-	}
-	manifest, err := json.Marshal(map[string]any{"name": "environment", "private": true,
-		"dependencies": dependencies})
+	manifest, err := npmManifest(asked)
 	if err != nil {
 		return nil, err
 	}
@@ -76,19 +70,10 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 		return nil, err
 	}
 	index := cmp.Or(m.Node, NPM)
-	// npm must run no script of a package and read no configuration of the user.
-	argv := []string{
-		in.Path, cli, "install", "--package-lock-only", "--ignore-scripts", "--no-audit", "--no-fund",
-		"--no-update-notifier", "--registry=" + index, "--userconfig=/dev/null",
-		"--globalconfig=" + sandbox.TmpDir + "/none",
-		"--cache=" + sandbox.TmpDir + "/npm", "--lockfile-version=3", "--fetch-retries=1", "--loglevel=error",
-	}
-	if file := m.certificates(); file != "" {
-		argv = append(argv, "--cafile="+file)
-	}
 	m.report("resolving %s at %s", packagesOf(len(asked), " of npm"), index)
 	result, proxy, err := m.manage(ctx, &sandbox.Cmd{
-		Argv: argv, Interpreter: in, Workspace: sandbox.Workspace{Mode: sandbox.WorkspaceRW, Dir: work},
+		Argv: m.npmInstall(in, cli, index), Interpreter: in,
+		Workspace: sandbox.Workspace{Mode: sandbox.WorkspaceRW, Dir: work},
 	}, index)
 	if err != nil {
 		return nil, err
@@ -110,6 +95,31 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 		return nil, &Error{Code: ResolveFailed, Message: "npm's lock cannot be used: " + err.Error()}
 	}
 	return &environment.LockedNode{Asked: asked, Packages: packages}, nil
+}
+
+// npmManifest returns the package.json of a package that depends on what is asked for.
+func npmManifest(asked []string) ([]byte, error) {
+	dependencies := map[string]string{}
+	for _, spec := range asked {
+		parts := npmSpec().FindStringSubmatch(spec)
+		dependencies[parts[1]] = cmp.Or(parts[2], "latest")
+	}
+	return json.Marshal(map[string]any{"name": "environment", "private": true, "dependencies": dependencies})
+}
+
+// npmInstall returns the command by which npm writes a lock. It must run no script of a package and read no
+// configuration of the user.
+func (m *Maker) npmInstall(in *sandbox.Interpreter, cli, index string) []string {
+	argv := []string{
+		in.Path, cli, "install", "--package-lock-only", "--ignore-scripts", "--no-audit", "--no-fund",
+		"--no-update-notifier", "--registry=" + index, "--userconfig=/dev/null",
+		"--globalconfig=" + sandbox.TmpDir + "/none",
+		"--cache=" + sandbox.TmpDir + "/npm", "--lockfile-version=3", "--fetch-retries=1", "--loglevel=error",
+	}
+	if file := m.certificates(); file != "" {
+		argv = append(argv, "--cafile="+file)
+	}
+	return argv
 }
 
 // nodeNames are npm's names of systems and processors.
@@ -141,24 +151,30 @@ func (w *words) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(w))
 }
 
+// modules is the directory of packages in a path of a lock of npm.
+const modules = "node_modules/"
+
+// npmPackage is a package in a lock of npm.
+type npmPackage struct {
+	Name         string            `json:"name"`
+	Version      string            `json:"version"`
+	Resolved     string            `json:"resolved"`
+	Integrity    string            `json:"integrity"`
+	Link         bool              `json:"link"`
+	InBundle     bool              `json:"inBundle"`
+	Optional     bool              `json:"optional"`
+	OS           words             `json:"os"`
+	CPU          words             `json:"cpu"`
+	Libc         words             `json:"libc"`
+	Bin          map[string]string `json:"bin"`
+	Dependencies map[string]string `json:"dependencies"`
+}
+
 // parsePackageLock reads a lock of npm (version 3). It leaves out optional packages for other machines.
 func parsePackageLock(data []byte) ([]environment.Package, error) {
 	var lock struct {
-		Version  int `json:"lockfileVersion"`
-		Packages map[string]struct {
-			Name         string            `json:"name"`
-			Version      string            `json:"version"`
-			Resolved     string            `json:"resolved"`
-			Integrity    string            `json:"integrity"`
-			Link         bool              `json:"link"`
-			InBundle     bool              `json:"inBundle"`
-			Optional     bool              `json:"optional"`
-			OS           words             `json:"os"`
-			CPU          words             `json:"cpu"`
-			Libc         words             `json:"libc"`
-			Bin          map[string]string `json:"bin"`
-			Dependencies map[string]string `json:"dependencies"`
-		} `json:"packages"`
+		Version  int                   `json:"lockfileVersion"`
+		Packages map[string]npmPackage `json:"packages"`
 	}
 	if err := json.Unmarshal(data, &lock); err != nil {
 		return nil, err
@@ -175,39 +191,17 @@ func parsePackageLock(data []byte) ([]environment.Package, error) {
 			// These are the requested packages, or a part of another package.
 			continue
 		}
-		const modules = "node_modules/"
-		inside := strings.LastIndex(at, modules)
-		if inside < 0 {
-			return nil, fmt.Errorf("%.100s is a directory, and not a package of the registry", at)
+		locked, isOfHere, err := p.locked(at, libc)
+		if err != nil {
+			return nil, err
 		}
-		name := cmp.Or(p.Name, at[inside+len(modules):])
-		if p.Link {
-			return nil, fmt.Errorf("%.100s is a link", name)
+		if !isOfHere {
+			continue
 		}
-		if !suits(p.OS, runtime.GOOS) || !suits(p.CPU, runtime.GOARCH) || !suits(p.Libc, libc) {
-			if p.Optional {
-				continue
-			}
-			return nil, fmt.Errorf("%.100s is not for this machine", name)
-		}
-		sum := ""
-		for _, part := range strings.Fields(p.Integrity) {
-			if encoded, ok := strings.CutPrefix(part, "sha512-"); ok {
-				raw, err := base64.StdEncoding.DecodeString(encoded)
-				if err != nil {
-					return nil, fmt.Errorf("integrity of %.100s: %w", name, err)
-				}
-				sum = hex.EncodeToString(raw)
-			}
-		}
-		if sum == "" {
-			return nil, fmt.Errorf("the registry has no sha512 of %.100s", name)
-		}
-		packages = append(packages, environment.Package{
-			Name: name, Version: p.Version, Path: at, URL: p.Resolved, SHA512: sum, Bin: p.Bin})
+		packages = append(packages, locked)
 		for needed := range p.Dependencies {
-			if !slices.Contains(by[needed], name) {
-				by[needed] = append(by[needed], name)
+			if !slices.Contains(by[needed], locked.Name) {
+				by[needed] = append(by[needed], locked.Name)
 			}
 		}
 	}
@@ -215,9 +209,51 @@ func parsePackageLock(data []byte) ([]environment.Package, error) {
 	for i := range packages {
 		own := &packages[i]
 		_, direct := asked[own.Name]
-		if !direct || strings.Count(own.Path, "node_modules/") > 1 {
+		if !direct || strings.Count(own.Path, modules) > 1 {
 			own.By = by[own.Name]
 		}
 	}
 	return packages, nil
+}
+
+// locked returns the package at a path of the lock. isOfHere is not set for an optional one of another
+// machine.
+func (p *npmPackage) locked(at, libc string) (locked environment.Package, isOfHere bool, err error) {
+	inside := strings.LastIndex(at, modules)
+	if inside < 0 {
+		return locked, false, fmt.Errorf("%.100s is a directory, and not a package of the registry", at)
+	}
+	name := cmp.Or(p.Name, at[inside+len(modules):])
+	if p.Link {
+		return locked, false, fmt.Errorf("%.100s is a link", name)
+	}
+	if !suits(p.OS, runtime.GOOS) || !suits(p.CPU, runtime.GOARCH) || !suits(p.Libc, libc) {
+		if p.Optional {
+			return locked, false, nil
+		}
+		return locked, false, fmt.Errorf("%.100s is not for this machine", name)
+	}
+	sum, err := sha512Of(p.Integrity)
+	if err != nil {
+		return locked, false, fmt.Errorf("integrity of %.100s: %w", name, err)
+	}
+	if sum == "" {
+		return locked, false, fmt.Errorf("the registry has no sha512 of %.100s", name)
+	}
+	return environment.Package{
+		Name: name, Version: p.Version, Path: at, URL: p.Resolved, SHA512: sum, Bin: p.Bin}, true, nil
+}
+
+// sha512Of returns the last digest of SHA-512 in a text of Subresource Integrity, in hexadecimal, or "".
+func sha512Of(integrity string) (sum string, err error) {
+	for _, part := range strings.Fields(integrity) {
+		if encoded, ok := strings.CutPrefix(part, "sha512-"); ok {
+			raw, err := base64.StdEncoding.DecodeString(encoded)
+			if err != nil {
+				return "", err
+			}
+			sum = hex.EncodeToString(raw)
+		}
+	}
+	return sum, nil
 }

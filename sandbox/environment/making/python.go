@@ -2,6 +2,7 @@ package making
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,10 +41,7 @@ func (m *Maker) resolvePython(ctx context.Context, asked []string) (*environment
 	if err != nil {
 		return nil, err
 	}
-	index := m.Python
-	if index == "" {
-		index = PyPI
-	}
+	index := cmp.Or(m.Python, PyPI)
 	argv := []string{
 		in.Path, "-I", "-m", "pip", "--isolated", "--disable-pip-version-check", "--no-input",
 		"--no-cache-dir",
@@ -76,20 +74,7 @@ func (m *Maker) resolvePython(ctx context.Context, asked []string) (*environment
 		result, err = run(argv)
 	}
 	if fault, ok := errors.AsType[*Error](err); ok && fault.Code == ResolveFailed {
-		switch text := string(result.Stderr.Head); {
-		case strings.Contains(text, "No module named pip"):
-			return nil, &Error{Code: ManagerNotFound, Message: "python3 has no pip",
-				Remedy: "install it: apt-get install python3-pip, dnf install python3-pip or apk add py3-pip"}
-		case strings.Contains(text, "connection broken by"):
-			fault.Code, fault.Message = IndexRefused, "the index does not answer"
-			fault.Remedy = "try again, or name another index: see `skillsd help env`"
-		case strings.Contains(text, "No matching distribution found"):
-			fault.Code, fault.Remedy = NoWheel,
-				"check the name and the version; a package without a wheel for Python "+
-					environment.Minor(in.Version)+" would have to be built, which runs its code"
-		case strings.Contains(text, "ResolutionImpossible"):
-			fault.Remedy = "ask for versions that go together"
-		}
+		explainPip(fault, string(result.Stderr.Head), in)
 	}
 	if err != nil {
 		return nil, err
@@ -103,6 +88,24 @@ func (m *Maker) resolvePython(ctx context.Context, asked []string) (*environment
 	}
 	return &environment.LockedPython{For: environment.Minor(in.Version), Asked: asked, Packages: packages},
 		nil
+}
+
+// explainPip adds to the fault of a resolution what is known about errors in pip's text.
+func explainPip(fault *Error, text string, in *sandbox.Interpreter) {
+	switch {
+	case strings.Contains(text, "No module named pip"):
+		*fault = Error{Code: ManagerNotFound, Message: "python3 has no pip",
+			Remedy: "install it: apt-get install python3-pip, dnf install python3-pip or apk add py3-pip"}
+	case strings.Contains(text, "connection broken by"):
+		fault.Code, fault.Message = IndexRefused, "the index does not answer"
+		fault.Remedy = "try again, or name another index: see `skillsd help env`"
+	case strings.Contains(text, "No matching distribution found"):
+		fault.Code, fault.Remedy = NoWheel,
+			"check the name and the version; a package without a wheel for Python "+
+				environment.Minor(in.Version)+" would have to be built, which runs its code"
+	case strings.Contains(text, "ResolutionImpossible"):
+		fault.Remedy = "ask for versions that go together"
+	}
 }
 
 // parseReport reads pip's report of an installation (version 1).

@@ -95,34 +95,12 @@ func (m *Maker) look(ctx context.Context, tree *environment.Tree, locked *enviro
 	defer remove()
 	locked.Root.Programs = nil
 	for _, row := range script.Interpreters() {
-		for _, dir := range []string{"/usr/local/bin/", "/usr/bin/", "/bin/"} {
-			file, there := tree.Lookup(dir + string(row.Runtime))
-			if !there || file.Kind != environment.Exec {
-				continue
-			}
-			p := environment.Program{Name: string(row.Runtime), Path: dir + string(row.Runtime)}
-			argv := append([]string{p.Path}, row.Version...)
-			// This interpreter has no option for its version, so it runs an empty script.
-			if row.Version == nil {
-				argv = append(argv, "-c", ":")
-			}
-			result, err := m.Runner.Run(ctx, &sandbox.Cmd{
-				Argv: argv, Tree: nothing, Root: root, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin"},
-				Limits: sandbox.Limits{Timeout: 20 * time.Second, Output: 1 << 16},
-			})
-			if err != nil {
-				return err
-			}
-			if result.Outcome != sandbox.Exited || result.ExitCode != 0 {
-				m.report("%s of the root file system does not run here, and scripts do not have it", p.Path)
-				continue
-			}
-			// The text comes from a program of the image.
-			if v := row.FindVersion(string(result.Stdout.Head)); len(v) <= 60 && sandbox.Printable(v) {
-				p.Version = v
-			}
-			locked.Root.Programs = append(locked.Root.Programs, p)
-			break
+		p, err := m.program(ctx, &row, tree, root, nothing)
+		if err != nil {
+			return err
+		}
+		if p != nil {
+			locked.Root.Programs = append(locked.Root.Programs, *p)
 		}
 	}
 	if len(locked.Root.Programs) == 0 {
@@ -130,6 +108,41 @@ func (m *Maker) look(ctx context.Context, tree *environment.Tree, locked *enviro
 			Remedy: "it needs one of bash, sh, python3, node and deno in /usr/local/bin, /usr/bin or /bin"}
 	}
 	return nil
+}
+
+// program returns the interpreter of a row that runs in a root file system, or nil. nothing is an empty
+// directory.
+func (m *Maker) program(ctx context.Context, row *script.Interpreter, tree *environment.Tree,
+	root *sandbox.Root, nothing *os.File) (*environment.Program, error) {
+	for _, dir := range []string{"/usr/local/bin/", "/usr/bin/", "/bin/"} {
+		file, there := tree.Lookup(dir + string(row.Runtime))
+		if !there || file.Kind != environment.Exec {
+			continue
+		}
+		p := environment.Program{Name: string(row.Runtime), Path: dir + string(row.Runtime)}
+		argv := append([]string{p.Path}, row.Version...)
+		// This interpreter has no option for its version, so it runs an empty script.
+		if row.Version == nil {
+			argv = append(argv, "-c", ":")
+		}
+		result, err := m.Runner.Run(ctx, &sandbox.Cmd{
+			Argv: argv, Tree: nothing, Root: root, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin"},
+			Limits: sandbox.Limits{Timeout: 20 * time.Second, Output: 1 << 16},
+		})
+		if err != nil {
+			return nil, err
+		}
+		if result.Outcome != sandbox.Exited || result.ExitCode != 0 {
+			m.report("%s of the root file system does not run here, and scripts do not have it", p.Path)
+			continue
+		}
+		// The text comes from a program of the image.
+		if v := row.FindVersion(string(result.Stdout.Head)); len(v) <= 60 && sandbox.Printable(v) {
+			p.Version = v
+		}
+		return &p, nil
+	}
+	return nil, nil
 }
 
 // On returns a maker of packages on the root file system of base, an environment with a name, which must be

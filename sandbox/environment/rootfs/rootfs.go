@@ -178,12 +178,16 @@ func (f *finisher) add(at string, n, dir, above *node) error {
 		f.note(at, "is left out: it is not a file")
 		return nil
 	case 0:
+		if !stale(at, n, above) {
+			f.addFile(at, n)
+		}
+		return nil
 	default:
 		return &UnsafeError{at, "is a device"}
 	}
-	if stale(at, n, above) {
-		return nil
-	}
+}
+
+func (f *finisher) addFile(at string, n *node) {
 	if n.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
 		f.note(at, "loses its set-id bit")
 	}
@@ -193,7 +197,6 @@ func (f *finisher) add(at string, n, dir, above *node) error {
 	}
 	file := environment.Entry{Kind: kind, Digest: n.Content.sum, Size: n.Size, Path: at}
 	f.manifest = append(f.manifest, file)
-	return nil
 }
 
 // open reports whether all users may read a file, or list and enter a directory.

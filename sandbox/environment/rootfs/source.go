@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go/v1"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
 
 	"github.com/skillsd/skillsd/sandbox/environment"
@@ -106,20 +106,7 @@ func (r *reader) directory(ctx context.Context, dir *os.Root) (*node, error) {
 		if count > maxEntries {
 			return &UnsafeError{"", "has too many files"}
 		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		n := &node{Mode: info.Mode(), Seconds: info.ModTime().Unix()}
-		closed := n.Mode&fs.ModeSymlink == 0 && !open(n.Mode)
-		switch {
-		case n.Mode.IsDir():
-			n = archive.NewDir[blob](n.Mode)
-		case n.Mode&fs.ModeSymlink != 0:
-			n.Target, err = dir.Readlink(at)
-		case n.Mode.IsRegular() && !closed:
-			err = r.file(dir, at, n)
-		}
+		n, err := r.entry(dir, at, entry)
 		if err != nil {
 			return err
 		}
@@ -127,12 +114,30 @@ func (r *reader) directory(ctx context.Context, dir *os.Root) (*node, error) {
 			return refused(err)
 		}
 		// The finisher leaves such a directory out with everything below it.
-		if closed && n.Mode.IsDir() {
+		if n.Mode.IsDir() && !open(n.Mode) {
 			return fs.SkipDir
 		}
 		return nil
 	})
 	return top, err
+}
+
+// entry returns the node of an entry of a directory, with the content of a file that all users may read.
+func (r *reader) entry(dir *os.Root, at string, entry fs.DirEntry) (*node, error) {
+	info, err := entry.Info()
+	if err != nil {
+		return nil, err
+	}
+	n := &node{Mode: info.Mode(), Seconds: info.ModTime().Unix()}
+	switch {
+	case n.Mode.IsDir():
+		return archive.NewDir[blob](n.Mode), nil
+	case n.Mode&fs.ModeSymlink != 0:
+		n.Target, err = dir.Readlink(at)
+	case n.Mode.IsRegular() && open(n.Mode):
+		err = r.file(dir, at, n)
+	}
+	return n, err
 }
 
 // file reads a file of a directory.
@@ -217,18 +222,7 @@ func choose(text []byte, tag string) (*v1.Manifest, *v1.Descriptor, error) {
 	if len(read.Layers) > 0 && len(read.Manifests) == 0 {
 		return &read.Manifest, nil, nil
 	}
-	var fit []v1.Descriptor
-	var tags []string
-	for _, d := range read.Manifests {
-		if name := d.Annotations[v1.AnnotationRefName]; name != "" {
-			tags = append(tags, fmt.Sprintf("%.100q", name))
-		}
-		named := tag == "" || d.Annotations[v1.AnnotationRefName] == tag
-		// The platform of a descriptor is optional (OCI image specification).
-		if named && (d.Platform == nil || here(d.Platform)) {
-			fit = append(fit, d)
-		}
-	}
+	fit, tags := fitting(read.Manifests, tag)
 	switch {
 	case len(fit) == 1:
 		return nil, &fit[0], nil
@@ -239,6 +233,23 @@ func choose(text []byte, tag string) (*v1.Manifest, *v1.Descriptor, error) {
 		return nil, nil, &UnsafeError{"", "has no image for linux/" + runtime.GOARCH}
 	}
 	return nil, nil, &UnsafeError{"", "is one of several images without a tag"}
+}
+
+// fitting returns the images with a tag for this machine, and the tags of all images, quoted. An empty tag is
+// any.
+func fitting(all []v1.Descriptor, tag string) (fit []v1.Descriptor, tags []string) {
+	for _, d := range all {
+		name := d.Annotations[v1.AnnotationRefName]
+		if name != "" {
+			tags = append(tags, fmt.Sprintf("%.100q", name))
+		}
+		isNamed := tag == "" || name == tag
+		// The platform of a descriptor is optional (OCI image specification).
+		if isNamed && (d.Platform == nil || here(d.Platform)) {
+			fit = append(fit, d)
+		}
+	}
+	return fit, tags
 }
 
 // layout is the directory of an image in the OCI image layout.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,38 +115,46 @@ var versionCondition = pattern.New(`^(===|==|>=|<=|~=|!=|<|>) *([0-9]+(?:\.[0-9]
 // ignored.
 func (m *Metadata) Accepts(version string) bool {
 	have := numbers(version)
+	if have == nil {
+		return true
+	}
 	for text := range strings.SplitSeq(m.Python, ",") {
 		c := versionCondition().FindStringSubmatch(strings.TrimSpace(text))
-		if c == nil || have == nil {
+		if c == nil {
 			continue
 		}
-		want := numbers(c[2])
-		order := compare(have, want)
-		prefix := len(have) >= len(want) && slices.Equal(have[:len(want)], want)
-		var ok bool
-		switch c[1] {
-		case "==", "===":
-			ok = order == 0 || c[3] != "" && prefix
-		case "!=":
-			ok = order != 0 && (c[3] == "" || !prefix)
-		case ">=":
-			ok = order >= 0
-		case "<=":
-			ok = order <= 0
-		case "<":
-			ok = order < 0
-		case ">":
-			ok = order > 0
-		case "~=":
-			// ~=1.4 means at least 1.4 and within 1.
-			series := want[:len(want)-1]
-			ok = order >= 0 && len(have) >= len(series) && slices.Equal(have[:len(series)], series)
-		}
-		if !ok {
+		// A number beyond an int gives no parts, and is no version.
+		if want := numbers(c[2]); want != nil && !meets(have, c[1], want, c[3] != "") {
 			return false
 		}
 	}
 	return true
+}
+
+// meets reports whether a version meets a condition. isSeries is set if the wanted version ends in ".*".
+func meets(have []int, operator string, want []int, isSeries bool) bool {
+	order := compare(have, want)
+	switch operator {
+	case "==", "===":
+		return order == 0 || isSeries && hasPrefix(have, want)
+	case "!=":
+		return order != 0 && !(isSeries && hasPrefix(have, want))
+	case ">=":
+		return order >= 0
+	case "<=":
+		return order <= 0
+	case "<":
+		return order < 0
+	case ">":
+		return order > 0
+	default:
+		// ~=1.4 means at least 1.4 and within 1.
+		return order >= 0 && hasPrefix(have, want[:len(want)-1])
+	}
+}
+
+func hasPrefix(version, prefix []int) bool {
+	return len(version) >= len(prefix) && slices.Equal(version[:len(prefix)], prefix)
 }
 
 // numbers returns the leading numeric parts of a version.
@@ -174,64 +184,90 @@ func (t *Texts) asked(isNode bool) (all []Asked) {
 			all = append(all, Asked{strings.TrimSpace(spec), source})
 		}
 	}
-	install := pipInstall()
+	install, files := pipInstall(), pythonFiles
 	if isNode {
-		install = npmInstall()
+		install, files = npmInstall(), nodeFiles
 	} else if own, err := Block(t.Script); err == nil {
 		add(FromBlock, own.Dependencies...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Files)) {
-		switch base := name[strings.LastIndexByte(name, '/')+1:]; {
-		case isNode && base == "package.json":
-			var file struct{ Dependencies, DevDependencies map[string]string }
-			if json.Unmarshal(t.Files[name], &file) == nil {
-				for _, of := range []map[string]string{file.Dependencies, file.DevDependencies} {
-					for _, module := range slices.Sorted(maps.Keys(of)) {
-						add(FromRequirements, module+"@"+of[module])
-					}
-				}
-			}
-		case !isNode && base == "requirements.txt":
-			text := string(t.Files[name])
-			// The names are valid only for that other index.
-			if slices.ContainsFunc(strings.Fields(text), namesIndex) {
-				continue
-			}
-			for line := range strings.Lines(text) {
-				line, _, _ = strings.Cut(line, "#")
-				add(FromRequirements, line)
-			}
-		case !isNode && base == "pyproject.toml":
-			var file struct {
-				Project struct {
-					Dependencies []string `toml:"dependencies"`
-				} `toml:"project"`
-			}
-			if toml.Unmarshal(t.Files[name], &file) == nil {
-				add(FromRequirements, file.Project.Dependencies...)
-			}
+		if read := files[path.Base(name)]; read != nil {
+			add(FromRequirements, read(t.Files[name])...)
 		}
 	}
 	if !isNode {
 		add(FromSkill, t.Named...)
 	}
-	for _, from := range []struct {
-		text   []byte
-		source Source
-	}{{t.Skill, FromSkill}, {t.Script, FromScript}} {
-		for _, found := range install.FindAllSubmatch(from.text, -1) {
-			words := strings.FieldsFunc(string(found[1]), func(r rune) bool {
-				return strings.ContainsRune(" \t\r\"',()[]{}\\", r)
-			})
-			if slices.ContainsFunc(words, namesIndex) {
-				continue
-			}
-			for _, word := range words {
-				add(from.source, strings.TrimRight(word, "."))
-			}
+	add(FromSkill, installed(install, t.Skill)...)
+	add(FromScript, installed(install, t.Script)...)
+	return all
+}
+
+// pythonFiles and nodeFiles are the files in which a skill names packages, by their names, with the functions
+// that read the specifications in them.
+var (
+	pythonFiles = map[string]func(data []byte) []string{
+		"requirements.txt": requirementsOf,
+		"pyproject.toml":   projectOf,
+	}
+	nodeFiles = map[string]func(data []byte) []string{"package.json": dependenciesOf}
+)
+
+// dependenciesOf returns the packages in a package.json.
+func dependenciesOf(data []byte) (specs []string) {
+	var file struct{ Dependencies, DevDependencies map[string]string }
+	if json.Unmarshal(data, &file) != nil {
+		return nil
+	}
+	for _, of := range []map[string]string{file.Dependencies, file.DevDependencies} {
+		for _, module := range slices.Sorted(maps.Keys(of)) {
+			specs = append(specs, module+"@"+of[module])
 		}
 	}
-	return all
+	return specs
+}
+
+// requirementsOf returns the packages in a requirements.txt, unless their names are valid only for another
+// index.
+func requirementsOf(data []byte) (specs []string) {
+	text := string(data)
+	if slices.ContainsFunc(strings.Fields(text), namesIndex) {
+		return nil
+	}
+	for line := range strings.Lines(text) {
+		spec, _, _ := strings.Cut(line, "#")
+		specs = append(specs, spec)
+	}
+	return specs
+}
+
+// projectOf returns the packages in a pyproject.toml.
+func projectOf(data []byte) []string {
+	var file struct {
+		Project struct {
+			Dependencies []string `toml:"dependencies"`
+		} `toml:"project"`
+	}
+	if toml.Unmarshal(data, &file) != nil {
+		return nil
+	}
+	return file.Project.Dependencies
+}
+
+// installed returns the words behind the commands that install packages, unless these are of another index.
+func installed(install *regexp.Regexp, text []byte) (words []string) {
+	for _, found := range install.FindAllSubmatch(text, -1) {
+		arguments := strings.FieldsFunc(string(found[1]), func(r rune) bool {
+			return strings.ContainsRune(" \t\r\"',()[]{}\\", r)
+		})
+		if slices.ContainsFunc(arguments, namesIndex) {
+			continue
+		}
+		for _, word := range arguments {
+			words = append(words, strings.TrimRight(word, "."))
+		}
+	}
+	return words
 }
 
 // namesIndex reports whether a word is an option for packages from another index. On the configured index,
