@@ -150,7 +150,7 @@ func (n *namer) text(ctx context.Context, at string, data []byte) error {
 		for _, dir := range []string{path.Dir(at), n.skill} {
 			below, ok := n.below(path.Join(dir, name))
 			// Another skill is a skill of its own, which clients load by its name.
-			ok = ok && !isSkillFile(below) && !isBelow(n.skill, path.Join(dir, name))
+			ok = ok && !isSkillFile(below) && !plugin.Contains(n.skill, path.Join(dir, name))
 			if ok && n.exists(below) {
 				if err := n.take(ctx, below, false); err != nil {
 					return err
@@ -225,7 +225,7 @@ func pathsAfter(rest string) (choices []string) {
 
 // below returns a path of the source as a path in the plugin, if it lies there.
 func (n *namer) below(at string) (string, bool) {
-	if !fs.ValidPath(at) || at == n.plugin.Dir || !isBelow(n.plugin.Dir, at) {
+	if !fs.ValidPath(at) || at == n.plugin.Dir || !plugin.Contains(n.plugin.Dir, at) {
 		return "", false
 	}
 	if n.plugin.Dir == "." {

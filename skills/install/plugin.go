@@ -89,9 +89,6 @@ func namesOf(plugins []*plugin.Plugin) []string {
 	return names
 }
 
-// isBelow reports whether a path of a source is dir or below it.
-func isBelow(dir, at string) bool { return dir == "." || at == dir || strings.HasPrefix(at, dir+"/") }
-
 // without describes a source without skills, or its plugin with a name.
 func (f *fetched) without(name string) string {
 	if of := f.plugins.Find(name); of != nil && len(of.Others) > 0 {
@@ -101,7 +98,7 @@ func (f *fetched) without(name string) string {
 		return "no SKILL.md of the plugin was found"
 	}
 	for _, p := range f.plugins.Plugins {
-		isHere := isBelow(f.origin.Path, p.Dir) || isBelow(p.Dir, f.origin.Path)
+		isHere := plugin.Contains(f.origin.Path, p.Dir) || plugin.Contains(p.Dir, f.origin.Path)
 		if isHere && len(p.Others) > 0 {
 			return fmt.Sprintf("it is a %s, with %s", p.Kind, strings.Join(p.Others, ", "))
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source/plugin"
 )
 
 // wholeOf widens an origin to the whole source if required skills must be found in it. It returns the part of
@@ -28,7 +29,7 @@ func (r *Request) wholeOf(origin *Origin) (part string, err error) {
 // inPart returns the candidates at and below a path, or all if it is empty.
 func inPart(part string, all []candidate) []candidate {
 	return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
-		return part != "" && c.path != part && !strings.HasPrefix(c.path, part+"/")
+		return part != "" && !plugin.Contains(part, c.path)
 	})
 }
 

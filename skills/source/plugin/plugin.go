@@ -60,9 +60,8 @@ type Remote struct{ Source, Ref, Dir string }
 
 // Source is what a source declares.
 type Source struct {
-	Marketplace string // the name of its marketplace; empty without one
-	Plugins     []*Plugin
-	Problems    []string // manifests that cannot be read, with reasons
+	Plugins  []*Plugin
+	Problems []string // manifests that cannot be read, with reasons
 }
 
 // Find returns the plugin with a name, or nil.
@@ -80,7 +79,7 @@ func (s *Source) Of(dir string) (owner *Plugin) {
 	closest := -1
 	for _, p := range s.Plugins {
 		for _, at := range p.Skills {
-			if contains(at, dir) && len(at) > closest {
+			if Contains(at, dir) && len(at) > closest {
 				owner, closest = p, len(at)
 			}
 		}
@@ -92,8 +91,8 @@ func (s *Source) Of(dir string) (owner *Plugin) {
 // same skill.
 func (p *Plugin) Lists(dir string) bool { return slices.Contains(p.Skills, dir) }
 
-// contains reports whether a path is dir or below it.
-func contains(dir, at string) bool { return dir == "." || dir == at || strings.HasPrefix(at, dir+"/") }
+// Contains reports whether a path of a source is the directory dir or below it; "." is the whole source.
+func Contains(dir, at string) bool { return dir == "." || dir == at || strings.HasPrefix(at, dir+"/") }
 
 // paths is a path or a list of paths.
 type paths []string
@@ -215,7 +214,7 @@ func Read(source fs.FS) *Source {
 func (s *Source) covers(dir string) bool {
 	return dir == "." || slices.ContainsFunc(strings.Split(dir, "/"), skills.IsMaterial) ||
 		slices.ContainsFunc(s.Plugins, func(p *Plugin) bool {
-			return p.Dir != "" && p.Dir != "." && contains(p.Dir, dir)
+			return p.Dir != "" && p.Dir != "." && Contains(p.Dir, dir)
 		})
 }
 
@@ -243,7 +242,6 @@ func (s *Source) read(source fs.FS, file string, to any) bool {
 
 // market adds the plugins of a marketplace.
 func (s *Source) market(source fs.FS, m *market) {
-	s.Marketplace = string(m.Name)
 	for n, entry := range m.Plugins {
 		if n == maxPlugins {
 			s.Problems = append(s.Problems,
