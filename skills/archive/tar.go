@@ -263,7 +263,7 @@ func (t *tarReader) check(h *tar.Header) (*Entry, error) {
 	switch {
 	case t.rules.Layer && t.rules.System:
 	case kind == Symlink && (t.rules.Links || t.rules.Layer):
-		if leadsOut(name, e.Target) {
+		if LeadsOut(name, e.Target) {
 			return t.leave(h, name, "is a link that leads out of the archive")
 		}
 	case kind != File && kind != Dir:

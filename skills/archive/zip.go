@@ -83,7 +83,7 @@ func readZip(r io.ReaderAt, size int64, links bool) (*zip.Reader, error) {
 		}
 		err := Content(f, func(text io.Reader) error {
 			target, err := io.ReadAll(io.LimitReader(text, maxLink+1))
-			if err == nil && leadsOut(f.Name, string(target)) {
+			if err == nil && LeadsOut(f.Name, string(target)) {
 				found.add(f.Name, "is a link that leads out of the archive")
 			}
 			return err

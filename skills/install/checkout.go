@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/archive"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -224,10 +225,7 @@ func (c *checkout) write(o object, content io.Reader) error {
 // link writes a symbolic link unless its target leads out of the repository as text. The path that it
 // resolves to is checked when the link is followed.
 func (c *checkout) link(name, target string) error {
-	to := path.Join(path.Dir(name), target)
-	// A backslash separates directories on Windows.
-	if target == "" || path.IsAbs(target) || strings.ContainsAny(target, "\\\x00") || to == ".." ||
-		strings.HasPrefix(to, "../") {
+	if archive.LeadsOut(name, target) {
 		c.leave(reasonLink, name)
 		return nil
 	}
