@@ -107,10 +107,9 @@ func (indexKind) fetch(
 func (p *Plan) index(ctx context.Context, from string, access Access) (
 	*discovery.Index, *web.Client, error,
 ) {
-	home, err := web.Parse(from, access.Insecure)
+	home, err := access.parse(from)
 	if err != nil {
-		return nil, nil, refuse("use an https:// URL, or give --insecure-transport if you trust the network",
-			"%q %v", clip(from), err)
+		return nil, nil, err
 	}
 	client := p.client(home, access)
 	if known := p.indexes[from]; known != nil {
@@ -154,10 +153,8 @@ type part struct {
 func (p *Plan) fetchParts(
 	ctx context.Context, f *fetched, wanted []part, most int64,
 ) (root skills.Root, err error) {
-	name := "parts-" + rand.Text()
-	dir := p.dir + "/" + name
-	f.close = func() error { return p.i.root.RemoveAll(dir) }
-	if err := p.i.root.MkdirAll(dir, 0o700); err != nil {
+	dir, err := p.sourceDir(f, f.origin.Kind)
+	if err != nil {
 		return root, err
 	}
 	f.own = dir
@@ -168,23 +165,13 @@ func (p *Plan) fetchParts(
 	group.SetLimit(maxFetches)
 	for _, one := range wanted {
 		group.Go(func() error {
-			packed, into := p.dir+"/packed-"+rand.Text(), dir+"/"+one.name
-			err := one.get(within, packed, into)
+			sum, took, err := p.fetchPart(within, one, dir+"/"+one.name)
 			if within.Err() != nil {
 				return within.Err()
 			}
-			var found digest.Digest
-			if err == nil && one.digest == "" {
-				found, err = p.i.treeOf(into)
-			}
-			// Measured before the removal: a site could make a command fetch any number of parts that fail.
-			took := size(p.i.path(packed)) + size(p.i.path(into))
-			if gone := p.i.root.RemoveAll(packed); err != nil || gone != nil {
-				err = errors.Join(err, gone, p.i.root.RemoveAll(into))
-			}
 			mu.Lock()
 			defer mu.Unlock()
-			f.digests[one.name] = cmp.Or(one.digest, found)
+			f.digests[one.name] = sum
 			if err != nil {
 				f.failed[one.name] = err
 			}
@@ -209,7 +196,29 @@ func (p *Plan) fetchParts(
 		}
 		f.origin.Digest = f.digests[only]
 	}
-	return f.ownRoot(p.path(name))
+	return f.ownRoot(p.i.path(dir))
+}
+
+// fetchPart fetches a skill into a new directory. It returns the digest of the skill and the bytes on disk that
+// the fetch took. If it fails, the files are removed.
+func (p *Plan) fetchPart(
+	ctx context.Context, one part, into string,
+) (sum digest.Digest, took int64, err error) {
+	packed := p.dir + "/packed-" + rand.Text()
+	err = one.get(ctx, packed, into)
+	if ctx.Err() != nil {
+		return "", 0, ctx.Err()
+	}
+	sum = one.digest
+	if err == nil && sum == "" {
+		sum, err = p.i.treeOf(into)
+	}
+	// Measured before the removal: a site could make a command fetch any number of parts that fail.
+	took = size(p.i.path(packed)) + size(p.i.path(into))
+	if gone := p.i.root.RemoveAll(packed); err != nil || gone != nil {
+		err = errors.Join(err, gone, p.i.root.RemoveAll(into))
+	}
+	return sum, took, err
 }
 
 // wanted returns the parts of a source to fetch: the one at the path of the origin, which must match the

@@ -2,7 +2,6 @@ package install
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -106,7 +105,7 @@ func (zipKind) fetch(_ context.Context, p *Plan, f *fetched, _ Access) (skills.R
 	if f.origin.Ref == "" {
 		return f.zipRoot(f.origin.Source)
 	}
-	name, err := p.archiveDir(f)
+	dir, err := p.sourceDir(f, KindZip)
 	if err != nil {
 		return skills.Root{}, err
 	}
@@ -115,16 +114,16 @@ func (zipKind) fetch(_ context.Context, p *Plan, f *fetched, _ Access) (skills.R
 		return skills.Root{}, err
 	}
 	defer file.Close()
-	if err := p.copyPinned(f, file, name); err != nil {
+	if err := p.copyPinned(f, file, dir+"/archive"); err != nil {
 		return skills.Root{}, err
 	}
-	return f.zipRoot(p.path(name + "/archive"))
+	return f.zipRoot(p.i.path(dir + "/archive"))
 }
 
 func (tarKind) fetch(_ context.Context, p *Plan, f *fetched, _ Access) (root skills.Root, err error) {
 	f.base = path.Base(filepath.ToSlash(f.origin.Source))
 	f.base = f.base[:len(f.base)-len(archiveEnd(f.base))]
-	name, err := p.archiveDir(f)
+	dir, err := p.sourceDir(f, KindTar, "files")
 	if err != nil {
 		return root, err
 	}
@@ -134,10 +133,10 @@ func (tarKind) fetch(_ context.Context, p *Plan, f *fetched, _ Access) (root ski
 	}
 	defer file.Close()
 	if f.origin.Ref != "" {
-		if err := p.copyPinned(f, file, name); err != nil {
+		if err := p.copyPinned(f, file, dir+"/archive"); err != nil {
 			return root, err
 		}
-		copied, err := p.i.root.Open(p.dir + "/" + name + "/archive")
+		copied, err := p.i.root.Open(dir + "/archive")
 		if err != nil {
 			return root, err
 		}
@@ -148,19 +147,10 @@ func (tarKind) fetch(_ context.Context, p *Plan, f *fetched, _ Access) (root ski
 	if err != nil {
 		return root, err
 	}
-	if err := p.untarFile(file, p.dir+"/"+name+"/files", info.Size()); err != nil {
+	if err := p.untarFile(file, dir+"/files", info.Size()); err != nil {
 		return root, err
 	}
-	return f.ownRoot(p.path(name + "/files"))
-}
-
-// archiveDir makes a directory of the plan for the files of an archive on this machine, and returns its name.
-// f.close removes it.
-func (p *Plan) archiveDir(f *fetched) (name string, err error) {
-	name = "archive-" + rand.Text()
-	dir := p.dir + "/" + name
-	f.close = func() error { return p.i.root.RemoveAll(dir) }
-	return name, p.i.root.MkdirAll(dir+"/files", 0o700)
+	return f.ownRoot(p.i.path(dir + "/files"))
 }
 
 // openArchive opens an archive on this machine.
@@ -181,10 +171,10 @@ func openArchive(at string) (*os.File, error) {
 	return file, nil
 }
 
-// copyPinned copies an archive whose digest the user gave into a directory of the plan, and compares the
-// digest of the copy.
+// copyPinned copies an archive whose digest the user gave to a file below the state directory, and compares
+// the digest of the copy.
 func (p *Plan) copyPinned(f *fetched, from io.Reader, name string) error {
-	to, err := p.i.root.OpenFile(p.dir+"/"+name+"/archive", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	to, err := p.i.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package install
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"path"
 	"strings"
@@ -90,15 +89,16 @@ func (ociKind) fetch(
 		return root, failed(err)
 	}
 	if one := found.Skills[0]; one.Name == "" {
-		name := "oci-" + rand.Text()
-		dir := p.dir + "/" + name
-		f.close = func() error { return p.i.root.RemoveAll(dir) }
+		dir, err := p.sourceDir(f, KindOCI)
+		if err != nil {
+			return root, err
+		}
 		notes, err := p.extract(ctx, repository, one, dir, maxDownload)
 		if err != nil {
 			return root, failed(err)
 		}
 		f.notes = append(f.notes, notes...)
-		return f.ownRoot(p.path(name))
+		return f.ownRoot(p.i.path(dir))
 	}
 	parts := make([]part, len(found.Skills))
 	for n, one := range found.Skills {
