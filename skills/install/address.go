@@ -5,7 +5,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/skillsd/skillsd/skills/pattern"
 )
@@ -43,7 +42,6 @@ var (
 // A path of this machine wins over a short form; the caller has to look for it first.
 func readAddress(text string) (address, bool) {
 	a := address{}
-	isOdd := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) || r == '\\' }
 	if strings.ContainsFunc(text, isOdd) {
 		// A shell would have removed the blanks around a pasted address.
 		return a, false
