@@ -50,27 +50,9 @@ func readAddress(text string) (address, bool) {
 	given := text
 	text = withoutEnd(text)
 	isCut := text != given
-	if prefix, rest, ok := strings.Cut(text, ":"); ok && !strings.HasPrefix(rest, "/") {
-		host, known := forges[strings.ToLower(prefix)]
-		if known {
-			text, a.short, a.repo = "https://"+host+"/"+rest, true, true
-		}
-	}
-	if !isWeb(text) {
-		plain, _, _ := strings.Cut(text, "#")
-		plain, _, _ = strings.Cut(plain, "@")
-		switch {
-		case strings.Contains(text, "://") || strings.HasPrefix(text, "."):
-			return a, false
-		case ownerRepo().MatchString(strings.TrimSuffix(plain, "/")),
-			ownerRepoDir().MatchString(strings.TrimSuffix(plain, "/")) && isClean(plain):
-			text, a.repo = "https://github.com/"+text, true
-		case hostPath().MatchString(plain) && !strings.Contains(plain, "@") && archiveEnd(plain) == "":
-			text = "https://" + text
-		default:
-			return a, false
-		}
-		a.short = true
+	text, ok := a.expand(text)
+	if !ok {
+		return a, false
 	}
 	at, err := url.Parse(text)
 	if err != nil || at.Host == "" || at.User != nil {
@@ -84,6 +66,34 @@ func readAddress(text string) (address, bool) {
 	a.page(at)
 	a.short = a.short || isCut
 	return a, true
+}
+
+// expand returns the URL that a text is, or is a short form of: the prefix of a forge, a repository of GitHub or
+// a directory in one, or a URL without its scheme. It returns false for other text.
+func (a *address) expand(text string) (string, bool) {
+	if prefix, rest, ok := strings.Cut(text, ":"); ok && !strings.HasPrefix(rest, "/") {
+		if host, known := forges[strings.ToLower(prefix)]; known {
+			a.short, a.repo = true, true
+			return "https://" + host + "/" + rest, true
+		}
+	}
+	if isWeb(text) {
+		return text, true
+	}
+	a.short = true
+	plain, _, _ := strings.Cut(text, "#")
+	plain, _, _ = strings.Cut(plain, "@")
+	switch {
+	case strings.Contains(text, "://") || strings.HasPrefix(text, "."):
+		return "", false
+	case ownerRepo().MatchString(strings.TrimSuffix(plain, "/")),
+		ownerRepoDir().MatchString(strings.TrimSuffix(plain, "/")) && isClean(plain):
+		a.repo = true
+		return "https://github.com/" + text, true
+	case hostPath().MatchString(plain) && archiveEnd(plain) == "":
+		return "https://" + text, true
+	}
+	return "", false
 }
 
 // withoutEnd returns an address without the end of the sentence that it was copied from.
@@ -174,21 +184,26 @@ func (a *address) page(at *url.URL) {
 	// A page of GitHub has more segments too, but is copied with its scheme.
 	// Groups of GitLab nest, so more segments there name a repository.
 	if a.short && a.repo && len(segments) > 2 && host != "gitlab.com" {
-		if last := len(segments) - 1; isSkillFile(segments[last]) {
-			segments = segments[:last]
-		}
-		a.dir = strings.Join(segments[2:], "/")
-		at.Path, segments = "/"+strings.Join(segments[:2], "/"), segments[:2]
+		segments = a.below(at, segments)
 	}
-	for _, forge := range forges {
-		if host != forge || len(segments) < 2 {
-			continue
-		}
+	if isForge(host) && len(segments) > 1 {
 		at.RawQuery = ""
-		a.repo = len(segments) == 2 || forge == "gitlab.com"
+		a.repo = len(segments) == 2 || host == "gitlab.com"
 	}
 	at.Path = strings.TrimRight(at.Path, "/")
 	a.source = at.String()
+}
+
+// below takes the directory from a short form that names one in a repository, and returns the segments of the
+// repository.
+func (a *address) below(at *url.URL, segments []string) []string {
+	repository, dir := segments[:2], segments[2:]
+	if last := len(dir) - 1; isSkillFile(dir[last]) {
+		dir = dir[:last]
+	}
+	a.dir = strings.Join(dir, "/")
+	at.Path = "/" + strings.Join(repository, "/")
+	return repository
 }
 
 // hosts are the readers of the URLs that only one host has. A reader returns false for a URL that has the

@@ -150,24 +150,35 @@ func (p *Plan) updateFrom(
 	}
 	p.Notes = append(p.Notes, from.notes...)
 	for _, e := range entries {
-		to := e.Origin
-		to.Ref = part.Ref // another one, if the branch of the entry is gone
-		c, failed := p.update(ctx, from, e, to, at.access)
-		if _, isAbsent := errors.AsType[*absentError](failed); isAbsent {
-			failed = p.vanish(ctx, at, from, e, to)
-			if failed == nil {
-				continue
-			}
+		if err := p.updateOne(ctx, at, from, e, part.Ref); err != nil {
+			return err
 		}
-		if ctx.Err() != nil {
-			return failed
-		}
-		if failed != nil {
-			p.refuse(e, failed)
-			continue
-		}
-		p.Changes = append(p.Changes, c)
 	}
+	return nil
+}
+
+// updateOne stages a skill of a fetched source if it changed. It refuses one that cannot be updated, and notes
+// one that the source no longer has at its path. ref is the branch from now on.
+//
+// Errors: errors of ctx.
+func (p *Plan) updateOne(ctx context.Context, at *sources, from *fetched, e *Entry, ref string) error {
+	to := e.Origin
+	to.Ref = ref // another one, if the branch of the entry is gone
+	c, failed := p.update(ctx, from, e, to, at.access)
+	if _, isAbsent := errors.AsType[*absentError](failed); isAbsent {
+		failed = p.vanish(ctx, at, from, e, to)
+		if failed == nil {
+			return nil
+		}
+	}
+	if ctx.Err() != nil {
+		return cmp.Or(failed, ctx.Err())
+	}
+	if failed != nil {
+		p.refuse(e, failed)
+		return nil
+	}
+	p.Changes = append(p.Changes, c)
 	return nil
 }
 

@@ -454,17 +454,7 @@ func (s *search) similar(ctx context.Context, lost []*vanished) error {
 		}
 		from := s.survey(ctx, v)
 		if from.likes == nil {
-			from.likes = newLikeness(from.skills)
-			for n, c := range from.skills {
-				if s.isTaken(v, c.path) {
-					continue
-				}
-				if err := from.likes.addSkill(ctx, c.files); err != nil {
-					from.err = fmt.Errorf("%s: %w", c.path, err)
-					break
-				}
-				from.compare = append(from.compare, n)
-			}
+			s.compare(ctx, v, from)
 		}
 		near, err := s.nearest(ctx, v, from.likes)
 		v.err = cmp.Or(from.err, err)
@@ -484,6 +474,21 @@ func (s *search) similar(ctx context.Context, lost []*vanished) error {
 		}
 	}
 	return nil
+}
+
+// compare makes the likeness of the skills in the survey for a vanished one, without those at places of others.
+func (s *search) compare(ctx context.Context, v *vanished, from *survey) {
+	from.likes = newLikeness(from.skills)
+	for n, c := range from.skills {
+		if s.isTaken(v, c.path) {
+			continue
+		}
+		if err := from.likes.addSkill(ctx, c.files); err != nil {
+			from.err = fmt.Errorf("%s: %w", c.path, err)
+			return
+		}
+		from.compare = append(from.compare, n)
+	}
 }
 
 // either notes which skills a vanished one may be, if nothing shows which one is: those that are like it, by

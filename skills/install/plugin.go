@@ -2,7 +2,6 @@ package install
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -117,21 +116,23 @@ func (f *fetched) remote(name string) *plugin.Plugin {
 	return nil
 }
 
-// addRemote is addAll for the plugin of a marketplace that is in another source. The user named the
-// marketplace and the plugin, and is shown the address before anything is fetched from it.
-func (p *Plan) addRemote(ctx context.Context, req Request, of *plugin.Plugin) error {
+// remoteRequest returns the request for the plugin of a marketplace that is in another source. The user named
+// the marketplace and the plugin, and is shown the address before anything is fetched from it.
+//
+// Errors: *SourceError for an address that is not https.
+func (p *Plan) remoteRequest(req Request, of *plugin.Plugin) (*Request, error) {
 	to, at := req, of.Remote
 	to.of = factsOf(of)
 	to.Source, to.Ref, to.Subdir, to.Plugin, to.All = at.Source, at.Ref, at.Dir, "", true
 	// A marketplace must not choose a path of this machine, nor a host that only the keys of the user open.
 	if !strings.HasPrefix(to.Source, "https://") {
-		return refuse("install it from there yourself, if you trust the address",
+		return nil, refuse("install it from there yourself, if you trust the address",
 			"plugin %s is in %s, and only https is followed", clip(req.Plugin), clip(to.Source))
 	}
 	if p.i.cfg.Located != nil {
 		p.i.cfg.Located("plugin "+req.Plugin, to)
 	}
-	return p.addAll(ctx, to)
+	return &to, nil
 }
 
 // leftovers returns a note with the parts of the plugins of some candidates that are not installed, or "".

@@ -255,6 +255,17 @@ func Weigh(ctx context.Context, sk *skills.Skill, index *skills.Index, signals [
 // maxNaming is the maximum size of a text that is searched for the name of a file, in bytes.
 const maxNaming = 1 << 20
 
+// namingTexts returns SKILL.md and the other texts of a skill that may name files and are no samples.
+func namingTexts(sk *skills.Skill, index *skills.Index) []string {
+	texts := []string{sk.File}
+	for _, r := range index.Resources {
+		if r.Text && r.Size <= maxNaming && !skills.IsSample(r.Path) {
+			texts = append(texts, r.Path)
+		}
+	}
+	return texts
+}
+
 // isNamed reports whether SKILL.md, or another text of the skill that is not a sample, contains the name of a
 // file: with its directory if many files have the same name.
 func isNamed(ctx context.Context, sk *skills.Skill, index *skills.Index, file string) bool {
@@ -263,13 +274,7 @@ func isNamed(ctx context.Context, sk *skills.Skill, index *skills.Index, file st
 	if stem == "skill" || stem == "readme" || stem == "index" || stem == "main" {
 		name = path.Join(path.Base(path.Dir(file)), name)
 	}
-	texts := []string{sk.File}
-	for _, r := range index.Resources {
-		if r.Text && !skills.IsSample(r.Path) && r.Size <= maxNaming {
-			texts = append(texts, r.Path)
-		}
-	}
-	return slices.ContainsFunc(texts, func(text string) bool {
+	return slices.ContainsFunc(namingTexts(sk, index), func(text string) bool {
 		content, err := sk.Read(ctx, text, maxNaming)
 		// A text that cannot be read may contain the name.
 		return err != nil || strings.Contains(string(content.Data), name) || followsAll(content.Data, file)
