@@ -207,24 +207,16 @@ func (p *Plan) same(ctx context.Context, c *Change) error {
 // assessment assesses the skill with a name and the skills nested in it.
 func assessment(ctx context.Context, name string, was, is *skills.Snapshot) (Assessment, error) {
 	all := policy.Arrival{First: was == nil || was.Skill(name) == nil}
-	for _, at := range compare.Below(name, was, is) {
-		before, err := compare.ContentOf(ctx, was, at)
-		if err != nil {
-			return Assessment{}, err
-		}
-		after, err := compare.ContentOf(ctx, is, at)
-		if err != nil {
-			return Assessment{}, err
-		}
-		facts, err := compare.Versions(ctx, before, after)
-		if err != nil {
-			return Assessment{}, err
-		}
-		all.Signals = append(all.Signals, Weigh(ctx, after.Skill, after.Index, facts.Signals)...)
-		all.Scripts = append(all.Scripts, facts.Scripts...)
-		all.Hosts = append(all.Hosts, facts.Hosts...)
-		all.Tools = append(all.Tools, facts.ToolsAdded...)
-		all.Unsearched = all.Unsearched || facts.Unsearched
+	differences, err := compare.Skills(ctx, name, was, is)
+	if err != nil {
+		return Assessment{}, err
+	}
+	for _, d := range differences {
+		all.Signals = append(all.Signals, Weigh(ctx, d.Is.Skill, d.Is.Index, d.Signals)...)
+		all.Scripts = append(all.Scripts, d.Scripts...)
+		all.Hosts = append(all.Hosts, d.Hosts...)
+		all.Tools = append(all.Tools, d.ToolsAdded...)
+		all.Unsearched = all.Unsearched || d.Unsearched
 	}
 	verdict, why := all.Assess()
 	if verdict == policy.Clean {
