@@ -89,7 +89,8 @@ func readDirectory(r io.ReaderAt, size int64, found *Error) ([]record, error) {
 	return nil, nil
 }
 
-// findEnd returns the offset of the end record: the last one that fits, as in archive/zip; or a negative number.
+// findEnd returns the offset of the end record: the last one that fits, as in archive/zip; or a negative
+// number.
 func findEnd(tail []byte) int {
 	for at := len(tail) - endSize; at >= 0; at-- {
 		if le.Uint32(tail[at:]) == endSignature && at+endSize+int(le.Uint16(tail[at+20:])) <= len(tail) {

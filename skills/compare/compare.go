@@ -39,8 +39,8 @@ type Difference struct {
 }
 
 // Skills compares the skill at a path, and the skills nested in it, in two snapshots, and returns them in the
-// order of their paths, the outer one first. It is among them even if no snapshot has it. The snapshots may be
-// nil.
+// order of their paths, the outer one first. It is among them even if no snapshot has it. The snapshots may
+// be nil.
 //
 // Errors: errors of ctx; the errors of [skills.Skill.Index].
 func Skills(ctx context.Context, path string, was, is *skills.Snapshot) ([]Difference, error) {

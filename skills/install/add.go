@@ -179,8 +179,8 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 	return p.refused(req, len(p.Changes))
 }
 
-// fetchFor fetches the source of a request in full. part is the part of it with the requested skills; empty: all
-// that was fetched.
+// fetchFor fetches the source of a request in full. part is the part of it with the requested skills; empty:
+// all that was fetched.
 func (p *Plan) fetchFor(ctx context.Context, req Request) (from *fetched, part string, err error) {
 	origin, err := req.origin()
 	if err != nil {
@@ -201,8 +201,8 @@ func (p *Plan) fetchFor(ctx context.Context, req Request) (from *fetched, part s
 }
 
 // redirect returns the request that is meant if the source of a request shows that it means another one: a
-// plugin that is in another source, the skill that a page shows a part of, or a ref in the place of a skill. It
-// returns nil if the request means what it has.
+// plugin that is in another source, the skill that a page shows a part of, or a ref in the place of a skill.
+// It returns nil if the request means what it has.
 //
 // Errors: *SourceError if the page shows a SKILL.md that does not exist, or the other source may not be used;
 // *FetchError; errors of ctx.
@@ -232,8 +232,8 @@ func (p *Plan) redirect(ctx context.Context, from *fetched, req Request) (*Reque
 	return &req, nil
 }
 
-// above returns the directory of the skill that a file or a directory of the source is a part of, or "" if the
-// source has skills where it was scanned.
+// above returns the directory of the skill that a file or a directory of the source is a part of, or "" if
+// the source has skills where it was scanned.
 //
 // Errors: *SourceError for a SKILL.md that does not exist.
 func (f *fetched) above(shown string) (string, error) {
@@ -417,7 +417,8 @@ func (f *fetched) noCandidate(req Request) error {
 		return refuse("only skills are installed: choose another plugin",
 			"the source has no skill: %s", f.without(req.Plugin))
 	}
-	return refuse("look at it, and name the directory with --subdir", "the source has no skill: %s", f.without(""))
+	return refuse("look at it, and name the directory with --subdir", "the source has no skill: %s",
+		f.without(""))
 }
 
 // isBare reports whether a directory is a git repository without a work tree.
@@ -658,8 +659,8 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 	return err
 }
 
-// stageNew stores and stages a chosen skill, whose signature was verified for its origin. It returns the change
-// that installs it, with the contents.
+// stageNew stores and stages a chosen skill, whose signature was verified for its origin. It returns the
+// change that installs it, with the contents.
 func (p *Plan) stageNew(
 	ctx context.Context, from *fetched, c candidate, origin Origin, tier skills.Tier,
 ) (Change, *contents, error) {

@@ -68,8 +68,8 @@ func readAddress(text string) (address, bool) {
 	return a, true
 }
 
-// expand returns the URL that a text is, or is a short form of: the prefix of a forge, a repository of GitHub or
-// a directory in one, or a URL without its scheme. It returns false for other text.
+// expand returns the URL that a text is, or is a short form of: the prefix of a forge, a repository of GitHub
+// or a directory in one, or a URL without its scheme. It returns false for other text.
 func (a *address) expand(text string) (string, bool) {
 	if prefix, rest, ok := strings.Cut(text, ":"); ok && !strings.HasPrefix(rest, "/") {
 		if host, known := forges[strings.ToLower(prefix)]; known {

@@ -157,8 +157,8 @@ func (p *Plan) updateFrom(
 	return nil
 }
 
-// updateOne stages a skill of a fetched source if it changed. It refuses one that cannot be updated, and notes
-// one that the source no longer has at its path. ref is the branch from now on.
+// updateOne stages a skill of a fetched source if it changed. It refuses one that cannot be updated, and
+// notes one that the source no longer has at its path. ref is the branch from now on.
 //
 // Errors: errors of ctx.
 func (p *Plan) updateOne(ctx context.Context, at *sources, from *fetched, e *Entry, ref string) error {

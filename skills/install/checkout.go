@@ -126,8 +126,8 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) (files, rest
 	return files, rest, nil
 }
 
-// listTree returns the rows of ls-tree for a commit, separated by NUL: all of them, or if these are too many, only
-// those below a directory.
+// listTree returns the rows of ls-tree for a commit, separated by NUL: all of them, or if these are too many,
+// only those below a directory.
 func (r *repository) listTree(ctx context.Context, commit, subdir string) ([]byte, error) {
 	// Mode, type, id and size add less than 100 bytes to the path in a row.
 	const most = maxGitFiles * (maxGitPath + 100)

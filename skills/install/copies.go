@@ -126,7 +126,8 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 	return kept, nil
 }
 
-// nameKey returns the name of a candidate as a key: names become directories, and file systems may ignore case.
+// nameKey returns the name of a candidate as a key: names become directories, and file systems may ignore
+// case.
 func nameKey(c candidate) string { return strings.ToLower(c.name) }
 
 // byName groups candidates that have their full names by these, in their order. inPlugins are the skills of
@@ -166,8 +167,8 @@ func (f *fetched) installable(
 	return chosen, append(left, copies...), err
 }
 
-// withoutPresent returns the candidates that are not installed, and notes how many are. A skill is there if an
-// equal copy is, under the name of the copy.
+// withoutPresent returns the candidates that are not installed, and notes how many are. A skill is there if
+// an equal copy is, under the name of the copy.
 func (p *Plan) withoutPresent(from *fetched, all []candidate, left []copyOf) []candidate {
 	present := map[string]bool{}
 	for _, c := range left {

@@ -199,8 +199,8 @@ func (p *Plan) fetchParts(
 	return f.ownRoot(p.i.path(dir))
 }
 
-// fetchPart fetches a skill into a new directory. It returns the digest of the skill and the bytes on disk that
-// the fetch took. If it fails, the files are removed.
+// fetchPart fetches a skill into a new directory. It returns the digest of the skill and the bytes on disk
+// that the fetch took. If it fails, the files are removed.
 func (p *Plan) fetchPart(
 	ctx context.Context, one part, into string,
 ) (sum digest.Digest, took int64, err error) {

@@ -63,8 +63,8 @@ func (p *Plan) locate(ctx context.Context, req Request) (Request, error) {
 	return req, nil
 }
 
-// addressOf returns the address that a source is. ok is false for one that is written in full, and for one that
-// is of this machine.
+// addressOf returns the address that a source is. ok is false for one that is written in full, and for one
+// that is of this machine.
 //
 // Errors: *SourceError for an address of something else than a source.
 func addressOf(given string) (a address, ok bool, err error) {
@@ -187,8 +187,8 @@ func (p *Plan) whatIs(ctx context.Context, req Request) (string, error) {
 		"or of a page that shows its files", "%s is %s", web.Shown(at), what)
 }
 
-// mayBeGit reports whether a URL is that of a repository, or its server does not show whether it is: git may have
-// credentials for it, and otherwise names the error.
+// mayBeGit reports whether a URL is that of a repository, or its server does not show whether it is: git may
+// have credentials for it, and otherwise names the error.
 func mayBeGit(ctx context.Context, client *web.Client, at *url.URL) bool {
 	asked := *at
 	// Only a repository answers the first request of a clone with a type of git (gitprotocol-http).

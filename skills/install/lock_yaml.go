@@ -166,8 +166,9 @@ func ParseLock(data []byte) (lock *Lock, err error) {
 	return (&Lock{Skills: entries}).with(nil), nil
 }
 
-// lockDocument returns the node of the only document in a lock file. The text is parsed into nodes first, which
-// keep their positions: the decoder into structs would accept aliases, and values of other types for strings.
+// lockDocument returns the node of the only document in a lock file. The text is parsed into nodes first,
+// which keep their positions: the decoder into structs would accept aliases, and values of other types for
+// strings.
 func lockDocument(data []byte) (*yaml.Node, error) {
 	var document, second yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
@@ -188,8 +189,8 @@ func lockDocument(data []byte) (*yaml.Node, error) {
 	return document.Content[0], nil
 }
 
-// lockEntries returns the entries of a lock file, whose nodes were checked. Two skills with one name, and a skill
-// with the name of a group of skills, are refused: both would be one directory.
+// lockEntries returns the entries of a lock file, whose nodes were checked. Two skills with one name, and a
+// skill with the name of a group of skills, are refused: both would be one directory.
 func lockEntries(rows []*yaml.Node) (entries []*Entry, err error) {
 	seen, groups := map[string]bool{}, map[string]*yaml.Node{}
 	for _, row := range rows {
@@ -267,7 +268,8 @@ func checkLockText(n *yaml.Node, name string) string {
 	return ""
 }
 
-// checkLockMapping checks a mapping at a path of a lock file, which has some known keys, and the values in it.
+// checkLockMapping checks a mapping at a path of a lock file, which has some known keys, and the values in
+// it.
 func checkLockMapping(n *yaml.Node, path string, keys []string) error {
 	values := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(n.Content); i += 2 {

@@ -476,7 +476,8 @@ func (s *search) similar(ctx context.Context, lost []*vanished) error {
 	return nil
 }
 
-// compare makes the likeness of the skills in the survey for a vanished one, without those at places of others.
+// compare makes the likeness of the skills in the survey for a vanished one, without those at places of
+// others.
 func (s *search) compare(ctx context.Context, v *vanished, from *survey) {
 	from.likes = newLikeness(from.skills)
 	for n, c := range from.skills {

@@ -380,8 +380,8 @@ func (i *Installer) writeJournal(names []string) error {
 	return fsys.WriteFileIn(i.root, journal, []byte(strings.Join(names, "\n")+"\n"), 0o600)
 }
 
-// rewind takes the steps that undo a commit which failed, the last one first, and removes the journal. If a step
-// fails, the journal stays for the next command.
+// rewind takes the steps that undo a commit which failed, the last one first, and removes the journal. If a
+// step fails, the journal stays for the next command.
 func (i *Installer) rewind(undo []func() error) error {
 	// In reverse order, because a rename may use a name that an earlier rename freed.
 	for _, step := range slices.Backward(undo) {
@@ -433,8 +433,8 @@ func (i *Installer) writeLock(lock *Lock) error {
 	return nil
 }
 
-// finish removes what a complete change leaves, and ends the plan. The next command removes leftovers; it also
-// undoes the change if a power failure brings the earlier lock file back.
+// finish removes what a complete change leaves, and ends the plan. The next command removes leftovers; it
+// also undoes the change if a power failure brings the earlier lock file back.
 func (p *Plan) finish() {
 	p.batch.Keep()
 	// A group whose last skill is gone has no directory; Remove leaves one that is not empty.
@@ -514,8 +514,8 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 	return rename(p.stagedDir(c.Name), is)
 }
 
-// placeFor returns the served directory of an entry, or "" if it is not served or nil, and makes the directories
-// above it.
+// placeFor returns the served directory of an entry, or "" if it is not served or nil, and makes the
+// directories above it.
 func (i *Installer) placeFor(e *Entry) (dir string, err error) {
 	if e == nil {
 		return "", nil

@@ -44,8 +44,8 @@ func (t *taker) private(real string, isDir bool) bool {
 	return false
 }
 
-// isKept reports whether authors keep what has a name to themselves: files of version control and caches, and on
-// this machine hidden files too.
+// isKept reports whether authors keep what has a name to themselves: files of version control and caches, and
+// on this machine hidden files too.
 func isKept(name string, isLocal bool) bool {
 	// File systems may ignore case.
 	return skills.Ignored(name) || skills.Ignored(strings.ToLower(name)) ||

@@ -65,8 +65,8 @@ func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 	})
 }
 
-// syncChange returns the change of a Sync that makes an installed skill equal to an entry; its What is empty if
-// the skill is.
+// syncChange returns the change of a Sync that makes an installed skill equal to an entry; its What is empty
+// if the skill is.
 //
 // Errors: *SourceError if the entry may not be installed here; errors of ctx; system errors.
 func (i *Installer) syncChange(ctx context.Context, s Sync, e *Entry) (Change, error) {

@@ -145,8 +145,8 @@ func (urlKind) fetch(
 	return f.ownRoot(p.i.path(dir + "/files"))
 }
 
-// skillFile downloads a SKILL.md into a directory below the state directory. The name of the directory that it is in is the
-// name of the skill, unless its frontmatter has one.
+// skillFile downloads a SKILL.md into a directory below the state directory. The name of the directory that
+// it is in is the name of the skill, unless its frontmatter has one.
 func (p *Plan) skillFile(
 	ctx context.Context, f *fetched, access Access, home *url.URL, dir string,
 ) (root skills.Root, err error) {

@@ -1,7 +1,7 @@
 // Package source serves skills that do not lie in a directory: [Zip] reads an archive in place. It is a
 // [skills.Source], which a [skills.Root] takes as its FS; an implementation for something remote follows the
-// contract there. Nothing is extracted: a scan, a read and a check for drift read the archive, and only a tree
-// that is executed is copied, to the store, with every digest checked on the way.
+// contract there. Nothing is extracted: a scan, a read and a check for drift read the archive, and only a
+// tree that is executed is copied, to the store, with every digest checked on the way.
 //
 // A zip archive is used only if it follows the rules of package archive, which are checked whenever the file
 // changed.

@@ -48,8 +48,8 @@ func PinNotes(c *config.Configuration, plan *install.Plan, dry bool) (lines []st
 	return lines
 }
 
-// pinNote returns what an entry of the configuration lacks after some changes, and the command to repair that but
-// for its argument; or "" if the entry still matches. It returns false if no change is about its skill.
+// pinNote returns what an entry of the configuration lacks after some changes, and the command to repair that
+// but for its argument; or "" if the entry still matches. It returns false if no change is about its skill.
 func pinNote(entry *policy.Entry, changes []install.Change) (note string, ok bool) {
 	at := slices.IndexFunc(changes, func(change install.Change) bool {
 		return entry.Skill == change.Name || strings.HasPrefix(entry.Skill, change.Name+"/")

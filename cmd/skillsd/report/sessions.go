@@ -41,7 +41,8 @@ func SessionRows(ctx context.Context, records provenance.Reader, sessions []prov
 	return rows
 }
 
-// loaded returns the skills that a session loaded, in this order, as far as its view or its record is readable.
+// loaded returns the skills that a session loaded, in this order, as far as its view or its record is
+// readable.
 func loaded(ctx context.Context, records provenance.Reader, s provenance.Session) (names []string) {
 	// The view may lag behind the record. Reading every record would take far longer; only a server that was
 	// killed at its end leaves no view.
@@ -290,9 +291,9 @@ func subjectOf(skill, path string) string {
 	return skill + ":" + path
 }
 
-// eventDetails returns the lines below an event: how the user can change a refusal, or undo a run; and the origin
-// of a skill, or the inputs of a script, then its digest, why it was permitted and the id of its output. The
-// latter are truncated to the width of a line; --json has all of it.
+// eventDetails returns the lines below an event: how the user can change a refusal, or undo a run; and the
+// origin of a skill, or the inputs of a script, then its digest, why it was permitted and the id of its
+// output. The latter are truncated to the width of a line; --json has all of it.
 func eventDetails(s *story.Step, columns int) []string {
 	var lines []string
 	if s.Action == story.Refused {
@@ -318,8 +319,8 @@ func eventDetails(s *story.Step, columns int) []string {
 	return lines
 }
 
-// eventFacts returns the origin of a skill, or the inputs of a script; and the facts about the script, none of
-// them empty.
+// eventFacts returns the origin of a skill, or the inputs of a script; and the facts about the script, none
+// of them empty.
 func eventFacts(s *story.Step) (given string, facts []string) {
 	var id string
 	var sum digest.Digest

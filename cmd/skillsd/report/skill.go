@@ -210,9 +210,11 @@ func (r *SkillRow) addPrograms(
 			}
 			continue
 		}
-		script := ScriptRow{Path: f.Path, Runtime: string(info.Runtime), Reason: info.Problem, program: isProgram}
+		script := ScriptRow{Path: f.Path, Runtime: string(info.Runtime), Reason: info.Problem,
+			program: isProgram}
 		if info.Runtime != "" {
-			script.Allowed, script.Reason = allowedAs(allow.Find(sk.Path, f.Path), file.Digest, index.TreeDigest)
+			entries := allow.Find(sk.Path, f.Path)
+			script.Allowed, script.Reason = allowedAs(entries, file.Digest, index.TreeDigest)
 		}
 		if file.Script == nil {
 			r.Code = append(r.Code, script)

@@ -217,8 +217,8 @@ func (r *Update) compare(ctx context.Context, old, new *skills.Snapshot) error {
 	return nil
 }
 
-// addTexts adds the texts of a version of a skill: instructions (false) and scripts (true), by path. below is the
-// path of a nested skill, whose files are files of the outer one too.
+// addTexts adds the texts of a version of a skill: instructions (false) and scripts (true), by path. below is
+// the path of a nested skill, whose files are files of the outer one too.
 func addTexts(texts map[string]bool, below string, v compare.Content) {
 	if v.Skill == nil {
 		return
