@@ -14,18 +14,11 @@ import (
 
 // Update fetches the sources of the named skills again, or of all skills if no names are given, and stages
 // the skills that changed. A skill that cannot be updated is refused and keeps its version, and so is one
-// whose served files were changed: an update would overwrite somebody's work, or hide who did that.
+// whose served files were changed: an update would overwrite somebody's work, or hide who did that. A skill
+// that is no longer where it came from is refused with a [MovedError], unless moves has another decision.
 //
 // Errors: *MissingError; errors of ctx; system errors.
-func (i *Installer) Update(ctx context.Context, names []string, access Access) (*Plan, error) {
-	return i.UpdateMoved(ctx, names, Moves{}, access)
-}
-
-// UpdateMoved is Update with a decision about skills that are no longer where they came from. Without one,
-// such a skill is refused with a [MovedError].
-func (i *Installer) UpdateMoved(
-	ctx context.Context, names []string, moves Moves, access Access,
-) (*Plan, error) {
+func (i *Installer) Update(ctx context.Context, names []string, moves Moves, access Access) (*Plan, error) {
 	// Any skill of an index or a collection may be the one that an installed skill has become. An update
 	// accepts no signer but the one in the lock file or in SignedBy, so it offers none.
 	access.Offered, access.all = nil, true

@@ -151,7 +151,7 @@ func TestUpdateNamedTwice(t *testing.T) {
 	write(t, dir, map[string]string{"skills/a/SKILL.md": skillText("a") + "more\n",
 		"skills/b/SKILL.md": skillText("b") + "more\n"})
 	i := m.open()
-	u, err := i.Update(t.Context(), []string{"b", "a", "b"}, Access{})
+	u, err := i.Update(t.Context(), []string{"b", "a", "b"}, Moves{}, Access{})
 	if err != nil {
 		t.Fatal(err)
 	}
