@@ -8,6 +8,7 @@
 package plugin
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -218,26 +219,31 @@ func (s *Source) covers(dir string) bool {
 		})
 }
 
-// read reads a JSON file of a source, and reports whether it is there and can be read.
+// read reads a manifest, and reports whether it is there and can be read. It adds a problem for one that is
+// not valid.
 func (s *Source) read(source fs.FS, file string, to any) bool {
-	f, err := source.Open(file)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
-	switch {
-	case err != nil:
-		return false // a directory, for one
-	case len(data) > maxManifest:
-		err = fmt.Errorf("has more than %d bytes", maxManifest)
-	default:
-		err = json.Unmarshal([]byte(strings.TrimPrefix(string(data), "\ufeff")), to)
-	}
+	there, err := decode(source, file, to)
 	if err != nil {
 		s.Problems = append(s.Problems, file+": "+clean(err.Error()))
 	}
-	return err == nil
+	return there && err == nil
+}
+
+// decode decodes a JSON file of a source, and reports whether it is there.
+func decode(source fs.FS, file string, to any) (there bool, err error) {
+	f, err := source.Open(file)
+	if err != nil {
+		return false, nil
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
+	if err != nil {
+		return false, nil // a directory, for one
+	}
+	if len(data) > maxManifest {
+		return true, fmt.Errorf("has more than %d bytes", maxManifest)
+	}
+	return true, json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), to)
 }
 
 // market adds the plugins of a marketplace.
@@ -407,7 +413,7 @@ func others(source fs.FS, dir string, entry, own *manifest) (all []string) {
 		var at struct {
 			Servers json.RawMessage `json:"mcpServers"`
 		}
-		if (&Source{}).read(source, path.Join(dir, file), &at) {
+		if there, err := decode(source, path.Join(dir, file), &at); there && err == nil {
 			servers = max(servers, keys(at.Servers))
 		}
 	}
