@@ -473,7 +473,7 @@ func (f *fetched) noSkill(all []candidate, name string) error {
 			"the source has no skill %q: that is a plugin", clip(name))
 	}
 	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b candidate) int { return rank(a.path) - rank(b.path) })
+	slices.SortStableFunc(all, compareRanks)
 	var known, paths []string
 	for _, c := range all {
 		known, paths = append(known, path.Base(c.path)), append(paths, c.path)
@@ -526,9 +526,8 @@ func (f *fetched) withName(all []candidate, name string) (found []candidate) {
 			return []candidate{c}
 		}
 		isNamed := func(name string) bool {
-			return path.Base(c.path) == name ||
-				// A dry run shows the name that the skill would get.
-				c.skill != nil && (c.skill.Frontmatter.Name == name || f.name(c) == name)
+			// A dry run shows the name that the skill would get.
+			return c.called(name) || c.skill != nil && f.name(c) == name
 		}
 		switch {
 		case inGroup && of != nil && c.isOf(of) && isNamed(own):
@@ -583,11 +582,11 @@ func (p *Plan) nameFor(
 		}
 		c = named
 	}
-	return c, p.i.free(c, from, chosen)
+	return c, p.i.free(ctx, c, from, chosen)
 }
 
 // free returns an error if the name of a candidate is in use, with the skill that uses it and a remedy.
-func (i *Installer) free(c candidate, from *fetched, chosen []candidate) error {
+func (i *Installer) free(ctx context.Context, c candidate, from *fetched, chosen []candidate) error {
 	for _, other := range chosen {
 		if clashes(other.name, c.name) {
 			return fmt.Errorf("the name %s is used by %q in the same source too; "+
@@ -609,7 +608,7 @@ func (i *Installer) free(c candidate, from *fetched, chosen []candidate) error {
 				path.Join(installedDir, tier.String(), c.name))
 		}
 	}
-	return i.taken(context.Background(), nil, []string{c.name})
+	return i.taken(ctx, nil, []string{c.name})
 }
 
 // add stores the chosen skills and records a change for each.

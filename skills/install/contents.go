@@ -63,9 +63,11 @@ type contents struct {
 // files returns all files.
 func (c *contents) files() []store.File {
 	all := slices.Concat(c.own.Files, c.more)
-	slices.SortFunc(all, func(a, b store.File) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(all, comparePaths)
 	return all
 }
+
+func comparePaths(a, b store.File) int { return strings.Compare(a.Path, b.Path) }
 
 // taker collects files from elsewhere in a source for the contents of one skill.
 type taker struct {
@@ -173,7 +175,7 @@ func (f *fetched) takeLinks(ctx context.Context, sk *skills.Skill) (*contents, e
 
 // settle sorts the files that were taken, and sets the digest of the tree.
 func (c *contents) settle() {
-	slices.SortFunc(c.more, func(a, b store.File) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(c.more, comparePaths)
 	c.tree = c.own.TreeDigest
 	if len(c.more) > 0 {
 		c.tree = store.TreeDigest(c.files())

@@ -36,6 +36,8 @@ func rank(at string) int {
 
 const copyRank = 3
 
+func compareRanks(a, b candidate) int { return rank(a.path) - rank(b.path) }
+
 // translation is the name of a directory with texts in another language: ja-JP, zh_CN.
 var translation = pattern.New(`^[a-z]{2}[-_]([A-Z]{2}|[A-Z][a-z]{3})$`)
 
@@ -312,7 +314,7 @@ func (f *fetched) separated(
 	if len(named) == 1 {
 		return named, nil, nil
 	}
-	slices.SortStableFunc(named, func(a, b candidate) int { return rank(a.path) - rank(b.path) })
+	slices.SortStableFunc(named, compareRanks)
 	seen := map[digest.Digest]string{}
 	for _, c := range named {
 		files, err := f.linked(ctx, c.skill)

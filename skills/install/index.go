@@ -124,9 +124,6 @@ func (p *Plan) index(ctx context.Context, from string, access Access) (
 	if err != nil {
 		return nil, nil, &FetchError{from, err, KindIndex}
 	}
-	if p.indexes == nil {
-		p.indexes = map[string]*discovery.Index{}
-	}
 	p.indexes[from] = found
 	return found, client, nil
 }
@@ -370,7 +367,7 @@ func (i *Installer) treeOf(dir string) (digest.Digest, error) {
 		files = append(files, store.File{Path: path, Digest: sum})
 		return err
 	})
-	slices.SortFunc(files, func(a, b store.File) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(files, comparePaths)
 	return store.TreeDigest(files), err
 }
 

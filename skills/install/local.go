@@ -109,12 +109,7 @@ func (zipKind) fetch(_ context.Context, p *Plan, f *fetched, _ Access) (skills.R
 	if err != nil {
 		return skills.Root{}, err
 	}
-	file, err := openArchive(f.origin.Source)
-	if err != nil {
-		return skills.Root{}, err
-	}
-	defer file.Close()
-	if err := p.copyPinned(f, file, dir+"/archive"); err != nil {
+	if err := p.copyPinned(f, dir+"/archive"); err != nil {
 		return skills.Root{}, err
 	}
 	return f.zipRoot(p.i.path(dir + "/archive"))
@@ -127,22 +122,11 @@ func (tarKind) fetch(_ context.Context, p *Plan, f *fetched, _ Access) (root ski
 	if err != nil {
 		return root, err
 	}
-	file, err := openArchive(f.origin.Source)
+	file, err := p.openTar(f, dir+"/archive")
 	if err != nil {
 		return root, err
 	}
 	defer file.Close()
-	if f.origin.Ref != "" {
-		if err := p.copyPinned(f, file, dir+"/archive"); err != nil {
-			return root, err
-		}
-		copied, err := p.i.root.Open(dir + "/archive")
-		if err != nil {
-			return root, err
-		}
-		defer copied.Close()
-		file = copied
-	}
 	info, err := file.Stat()
 	if err != nil {
 		return root, err
@@ -151,6 +135,17 @@ func (tarKind) fetch(_ context.Context, p *Plan, f *fetched, _ Access) (root ski
 		return root, err
 	}
 	return f.ownRoot(p.i.path(dir + "/files"))
+}
+
+// openTar opens an archive on this machine, or a copy of it at a path if the user gave its digest.
+func (p *Plan) openTar(f *fetched, name string) (*os.File, error) {
+	if f.origin.Ref == "" {
+		return openArchive(f.origin.Source)
+	}
+	if err := p.copyPinned(f, name); err != nil {
+		return nil, err
+	}
+	return p.i.root.Open(name)
 }
 
 // openArchive opens an archive on this machine.
@@ -173,7 +168,12 @@ func openArchive(at string) (*os.File, error) {
 
 // copyPinned copies an archive whose digest the user gave to a file below the state directory, and compares
 // the digest of the copy.
-func (p *Plan) copyPinned(f *fetched, from io.Reader, name string) error {
+func (p *Plan) copyPinned(f *fetched, name string) error {
+	from, err := openArchive(f.origin.Source)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
 	to, err := p.i.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

@@ -127,7 +127,9 @@ func compareRefusals(a, b Refusal) int { return strings.Compare(a.Path, b.Path) 
 
 // newPlan returns a plan that compute fills.
 func (i *Installer) newPlan(compute func(p *Plan) error) (*Plan, error) {
-	p := &Plan{i: i, dir: workDir + "/" + stagePrefix + rand.Text(), batch: i.cfg.Trees.Batch(i.root)}
+	p := &Plan{i: i, dir: workDir + "/" + stagePrefix + rand.Text(), batch: i.cfg.Trees.Batch(i.root),
+		indexes: map[string]*discovery.Index{}, tags: map[Origin]digest.Digest{},
+		servers: map[string]*listing{}}
 	for _, dir := range []string{"place", "old", "before", "base", "earlier"} {
 		if err := i.root.MkdirAll(p.dir+"/"+dir, 0o700); err != nil {
 			return nil, errors.Join(err, p.Close())
@@ -205,7 +207,7 @@ func (p *Plan) disconnect() {
 			l.end(nil)
 		}
 	}
-	p.servers = nil
+	clear(p.servers)
 }
 
 // parallel returns how many skills are stored concurrently. Most of them wait for the disk, and one sync

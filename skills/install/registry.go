@@ -146,9 +146,6 @@ func (p *Plan) resolveTag(ctx context.Context, from Origin, access Access) (dige
 	if err != nil {
 		return "", err
 	}
-	if p.tags == nil {
-		p.tags = map[Origin]digest.Digest{}
-	}
 	p.tags[key] = now
 	return now, nil
 }

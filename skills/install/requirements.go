@@ -42,7 +42,7 @@ func (p *Plan) required(ctx context.Context, from *fetched, chosen []candidate) 
 	for n := 0; n < len(asking); n++ {
 		for _, name := range asking[n].skill.Frontmatter.Requires.Skills {
 			known := func(c candidate) bool {
-				return c.name == name || c.skill != nil && called(c.path, c.skill, name)
+				return c.name == name || c.skill != nil && c.called(name)
 			}
 			if slices.ContainsFunc(asking, known) || p.i.lock.clash(name) != nil {
 				continue
@@ -122,9 +122,4 @@ func mentions(text, name string) bool {
 		}
 	}
 	return false
-}
-
-// called reports whether a name is the name of the skill or of its directory.
-func called(at string, sk *skills.Skill, name string) bool {
-	return path.Base(at) == name || sk.Frontmatter.Name == name
 }

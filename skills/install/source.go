@@ -121,6 +121,11 @@ type candidate struct {
 	plugin *plugin.Plugin
 }
 
+// called reports whether a name is that of the candidate's directory, or of the skill if it loads.
+func (c *candidate) called(name string) bool {
+	return path.Base(c.path) == name || c.skill != nil && c.skill.Frontmatter.Name == name
+}
+
 // ownDir returns the directory with the files of this skill alone, relative to the state directory, or "".
 func (f *fetched) ownDir(at string) string {
 	if _, part := f.digests[at]; part {
