@@ -236,19 +236,7 @@ func WriteTimeline(
 			return err
 		}
 		if day == "" {
-			who := strings.TrimSuffix(e.Principal+", "+e.Client, ", ")
-			fmt.Fprintf(w, "session %s (%s)\n", session, OneLine(who))
-			switch info, err := e.SessionInfo(); {
-			case err != nil || info == nil || e.Parent == "":
-			case info.Child:
-				fmt.Fprintf(w, "child of %s\n", OneLine(e.Parent))
-			// In earlier versions, a session with a profile may be a child or a continuation.
-			case info.Profile == "":
-				fmt.Fprintf(w, "continues %s\n", OneLine(e.Parent))
-			}
-			for _, child := range children {
-				fmt.Fprintf(w, "has the child %s\n", OneLine(child))
-			}
+			writeFamily(w, session, e, children)
 		}
 		if d := e.Time.Local().Format(time.DateOnly); d != day {
 			day = d
@@ -265,6 +253,23 @@ func WriteTimeline(
 		}
 	}
 	return nil
+}
+
+// writeFamily writes the owner, the parent and the children of a session, from its first event.
+func writeFamily(w io.Writer, session string, first *provenance.Event, children []string) {
+	who := strings.TrimSuffix(first.Principal+", "+first.Client, ", ")
+	fmt.Fprintf(w, "session %s (%s)\n", session, OneLine(who))
+	switch info, err := first.SessionInfo(); {
+	case err != nil || info == nil || first.Parent == "":
+	case info.Child:
+		fmt.Fprintf(w, "child of %s\n", OneLine(first.Parent))
+	// In earlier versions, a session with a profile may be a child or a continuation.
+	case info.Profile == "":
+		fmt.Fprintf(w, "continues %s\n", OneLine(first.Parent))
+	}
+	for _, child := range children {
+		fmt.Fprintf(w, "has the child %s\n", OneLine(child))
+	}
 }
 
 // eventLine returns time, kind, subject and outcome of an event. The subject is truncated to fit.
