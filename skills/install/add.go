@@ -226,9 +226,7 @@ func (p *Plan) redirect(ctx context.Context, from *fetched, req Request) (*Reque
 	}
 	req.Ref, req.orRef = name, ""
 	req.Skills = slices.DeleteFunc(slices.Clone(req.Skills), func(s string) bool { return s == name })
-	if p.i.cfg.Located != nil {
-		p.i.cfg.Located(name, req)
-	}
+	p.i.located(name, req)
 	return &req, nil
 }
 

@@ -209,6 +209,12 @@ func (i *Installer) progress(what string, done, total int) {
 	}
 }
 
+func (i *Installer) located(given string, full Request) {
+	if i.cfg.Located != nil {
+		i.cfg.Located(given, full)
+	}
+}
+
 // recover removes the staging directories of dead commands and restores the skills that one was changing.
 func (i *Installer) recover(ctx context.Context) error {
 	names, err := fsys.ReadFileIn(i.root, journal, maxLock)

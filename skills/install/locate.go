@@ -57,8 +57,8 @@ func (p *Plan) locate(ctx context.Context, req Request) (Request, error) {
 		}
 		a.short = a.short || req.Source != given
 	}
-	if a.short && p.i.cfg.Located != nil {
-		p.i.cfg.Located(given, req)
+	if a.short {
+		p.i.located(given, req)
 	}
 	return req, nil
 }

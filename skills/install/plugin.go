@@ -129,9 +129,7 @@ func (p *Plan) remoteRequest(req Request, of *plugin.Plugin) (*Request, error) {
 		return nil, refuse("install it from there yourself, if you trust the address",
 			"plugin %s is in %s, and only https is followed", clip(req.Plugin), clip(to.Source))
 	}
-	if p.i.cfg.Located != nil {
-		p.i.cfg.Located("plugin "+req.Plugin, to)
-	}
+	p.i.located("plugin "+req.Plugin, to)
 	return &to, nil
 }
 

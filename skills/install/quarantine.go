@@ -124,10 +124,11 @@ func (c *Change) KeepsServed() bool {
 // hold moves the changes that Apply skips to Held.
 func (p *Plan) hold() {
 	p.Changes = slices.DeleteFunc(p.Changes, func(c Change) bool {
-		if c.KeepsServed() {
-			p.Held = append(p.Held, c)
+		if !c.KeepsServed() {
+			return false
 		}
-		return c.KeepsServed()
+		p.Held = append(p.Held, c)
+		return true
 	})
 }
 
@@ -319,16 +320,8 @@ func (p *Plan) assessEarlier(ctx context.Context) error {
 //
 // Errors: errors of ctx; system errors.
 func (p *Plan) AssessAll(ctx context.Context, s Sync) (rows []Change, err error) {
-	want := s.Lock
-	if want == nil {
-		want = p.i.lock
-	}
-	entries := slices.Clone(want.Skills)
-	for n, e := range entries {
-		if s.Lock != nil {
-			e = e.foreign(p.i.lock.like(e.Name), s.TrustAccepted)
-			entries[n] = e
-		}
+	entries := s.wanted(p.i.lock).Skills
+	for _, e := range entries {
 		// The comparison with the lock file reports trees that the store lost.
 		err := p.copyStored(ctx, "place", e.Name, e.Tree)
 		if base := p.i.lock.like(e.Name).before(e.Tree); err == nil && base != nil {

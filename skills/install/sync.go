@@ -30,6 +30,19 @@ type Sync struct {
 	Access
 }
 
+// wanted returns the lock file that an installation with the lock file here is made equal to, with the
+// assessments that this machine has.
+func (s Sync) wanted(here *Lock) *Lock {
+	if s.Lock == nil {
+		return here
+	}
+	want := &Lock{}
+	for _, e := range s.Lock.Skills {
+		want.Skills = append(want.Skills, e.foreign(here.like(e.Name), s.TrustAccepted))
+	}
+	return want
+}
+
 // Sync compares the installation with a lock file. The plan makes it equal: with exactly the same bytes, from
 // the store, or else by their digests, or from the recorded source at the recorded commit. If they cannot be
 // fetched, Apply fails and changes nothing; an earlier version that cannot be fetched is reported as Lost and
@@ -39,10 +52,7 @@ type Sync struct {
 // sources.
 func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 	s.Offered, s.lock = nil, s.Lock
-	want := s.Lock
-	if want == nil {
-		want = i.lock
-	}
+	want := s.wanted(i.lock)
 	return i.newPlan(func(p *Plan) error {
 		for _, e := range want.Skills {
 			c, err := i.syncChange(ctx, s, e)
@@ -71,12 +81,9 @@ func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 // Errors: *SourceError if the entry may not be installed here; errors of ctx; system errors.
 func (i *Installer) syncChange(ctx context.Context, s Sync, e *Entry) (Change, error) {
 	here := i.lock.like(e.Name)
-	if s.Lock != nil {
-		e = e.foreign(here, s.TrustAccepted)
-		// Checked before anything is compared, so that the plan of such a lock file is never shown.
-		if err := e.startsProgram(here); err != nil {
-			return Change{}, err
-		}
+	// Checked before anything is compared, so that the plan of such a lock file is never shown.
+	if err := e.startsProgram(here); err != nil {
+		return Change{}, err
 	}
 	// The directory of one skill must not be made in the directory of another.
 	if other := i.lock.clash(e.Name); other != nil && here == nil {
