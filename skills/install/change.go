@@ -10,6 +10,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/skillsd/skillsd/skills/source/signed"
 )
 
 // Update fetches the sources of the named skills again, or of all skills if no names are given, and stages
@@ -34,20 +36,7 @@ func (i *Installer) Update(ctx context.Context, names []string, moves Moves, acc
 	if err != nil {
 		return nil, err
 	}
-	// Skills in the same part of a source share one fetch.
-	groups := map[Origin][]*Entry{}
-	var order []Origin
-	for _, e := range entries {
-		part := e.Origin
-		part.Path, part.Commit, part.Digest, part.Identity = cmp.Or(part.Subdir, "."), "", "", ""
-		if access.SignedBy != "" {
-			part.Signer = access.SignedBy
-		}
-		if groups[part] == nil {
-			order = append(order, part)
-		}
-		groups[part] = append(groups[part], e)
-	}
+	order, groups := byPart(entries, access.SignedBy)
 	return i.newPlan(func(p *Plan) (err error) {
 		p.Refused = tampered
 		at := p.newSources(access)
@@ -64,6 +53,22 @@ func (i *Installer) Update(ctx context.Context, names []string, moves Moves, acc
 		slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 		return p.judge(ctx)
 	})
+}
+
+// byPart groups entries by the part of a source that they are in, and returns these parts in the order of the
+// entries: the skills of one share a fetch. A signer, if not empty, replaces that in an entry.
+func byPart(entries []*Entry, by signed.Signer) (order []Origin, groups map[Origin][]*Entry) {
+	groups = map[Origin][]*Entry{}
+	for _, e := range entries {
+		part := e.Origin
+		part.Path, part.Commit, part.Digest, part.Identity = cmp.Or(part.Subdir, "."), "", "", ""
+		part.Signer = cmp.Or(by, part.Signer)
+		if groups[part] == nil {
+			order = append(order, part)
+		}
+		groups[part] = append(groups[part], e)
+	}
+	return order, groups
 }
 
 // intact returns the entries whose served files are those that were installed, and refusals of the others.

@@ -300,28 +300,31 @@ func (p *Plan) artifact(
 	if e.Type == discovery.TypeSkill {
 		return p.i.root.Rename(packed, into+"/SKILL.md")
 	}
-	mark := make([]byte, 4)
-	file, err := p.i.root.Open(packed)
-	if err != nil {
-		return err
-	}
-	_, err = io.ReadFull(file, mark)
-	if closed := file.Close(); err != nil || closed != nil {
-		return errors.Join(err, closed)
-	}
-	// Servers often send archives with a wrong type, and URLs may lack an extension, so the content decides.
-	if string(mark) == "PK\x03\x04" {
-		err = p.unzip(packed, into)
-	} else {
-		err = p.untar(packed, into, got.Size)
-	}
-	if err != nil {
+	if err := p.unpack(packed, into, got.Size); err != nil {
 		return err
 	}
 	if _, err := p.i.root.Stat(into + "/SKILL.md"); err != nil {
 		return errors.New("the archive has no SKILL.md at its root")
 	}
 	return nil
+}
+
+// unpack extracts a downloaded archive of size bytes. Servers often send archives with a wrong type, and URLs
+// may lack an extension, so the content decides about its form.
+func (p *Plan) unpack(packed, into string, size int64) error {
+	file, err := p.i.root.Open(packed)
+	if err != nil {
+		return err
+	}
+	mark := make([]byte, 4)
+	_, err = io.ReadFull(file, mark)
+	if closed := file.Close(); err != nil || closed != nil {
+		return errors.Join(err, closed)
+	}
+	if string(mark) == "PK\x03\x04" {
+		return p.unzip(packed, into)
+	}
+	return p.untar(packed, into, size)
 }
 
 // artifactFiles downloads the files that an entry of version 0.1.0 lists.

@@ -138,18 +138,22 @@ func (r *Update) Print(out, stderr io.Writer) {
 		fmt.Fprintf(out, "  left out: %s\n", d.Text())
 	}
 	for _, f := range r.Files {
-		kind := ""
-		if f.Script {
-			kind = " (script)"
-		}
-		fmt.Fprintf(out, "  %s: %s%s\n", f.Change, Printable(f.Path), kind)
-		// The first lines of a diff repeat the names of the files.
-		const head = 3
-		lines := strings.Split(strings.TrimRight(f.Diff, "\n"), "\n")
-		for _, line := range lines[min(head, len(lines)):] {
-			// A user decides by these lines, and a terminal could hide a part of foreign text.
-			fmt.Fprintf(out, "    %s\n", Visible(line))
-		}
+		f.print(out)
+	}
+}
+
+func (f *FileChange) print(w io.Writer) {
+	kind := ""
+	if f.Script {
+		kind = " (script)"
+	}
+	fmt.Fprintf(w, "  %s: %s%s\n", f.Change, Printable(f.Path), kind)
+	// The first lines of a diff repeat the names of the files.
+	const head = 3
+	lines := strings.Split(strings.TrimRight(f.Diff, "\n"), "\n")
+	for _, line := range lines[min(head, len(lines)):] {
+		// A user decides by these lines, and a terminal could hide a part of foreign text.
+		fmt.Fprintf(w, "    %s\n", Visible(line))
 	}
 }
 
