@@ -129,7 +129,7 @@ func checkEntry(f *zip.File, known names, links bool, found *Error) {
 	checkData(f, found)
 }
 
-// checkKind checks what an entry is; dir is set if its name is that of a directory.
+// checkKind checks what an entry is; dir is set if its name ends in a slash.
 func checkKind(f *zip.File, dir, links bool, found *Error) {
 	switch mode := f.Mode().Type(); {
 	case links && !dir && mode == fs.ModeSymlink && f.UncompressedSize64 <= maxLink:

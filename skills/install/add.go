@@ -253,7 +253,7 @@ func (f *fetched) above(shown string) (string, error) {
 	return "", nil
 }
 
-// isRef reports whether a name is that of a branch or a tag of a source, and of none of its skills.
+// isRef reports whether a branch or a tag of a source has a name, and none of its skills.
 //
 // Errors: *FetchError; errors of ctx; system errors.
 func (p *Plan) isRef(ctx context.Context, from *fetched, name string, access Access) (bool, error) {

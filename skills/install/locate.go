@@ -187,8 +187,8 @@ func (p *Plan) whatIs(ctx context.Context, req Request) (string, error) {
 		"or of a page that shows its files", "%s is %s", web.Shown(at), what)
 }
 
-// mayBeGit reports whether a URL is that of a repository, or its server does not show whether it is: git may
-// have credentials for it, and otherwise names the error.
+// mayBeGit reports whether a URL names a repository, or its server does not show that: git may have
+// credentials for it, and otherwise names the error.
 func mayBeGit(ctx context.Context, client *web.Client, at *url.URL) bool {
 	asked := *at
 	// Only a repository answers the first request of a clone with a type of git (gitprotocol-http).

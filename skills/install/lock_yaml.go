@@ -268,8 +268,7 @@ func checkLockText(n *yaml.Node, name string) string {
 	return ""
 }
 
-// checkLockMapping checks a mapping at a path of a lock file, which has some known keys, and the values in
-// it.
+// checkLockMapping checks a mapping with some known keys at a path of a lock file, and the values in it.
 func checkLockMapping(n *yaml.Node, path string, keys []string) error {
 	values := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(n.Content); i += 2 {

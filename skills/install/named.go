@@ -151,8 +151,8 @@ func (n *namer) text(ctx context.Context, at string, data []byte) error {
 	return nil
 }
 
-// takeRelative takes the file with a path relative to a directory of the source, or else to that of the
-// skill.
+// takeRelative takes the file with a path relative to a directory of the source, or else to the directory of
+// the skill.
 func (n *namer) takeRelative(ctx context.Context, dir, name string) error {
 	for _, from := range []string{dir, n.skill} {
 		at := path.Join(from, name)

@@ -121,7 +121,7 @@ type candidate struct {
 	plugin *plugin.Plugin
 }
 
-// called reports whether a name is that of the candidate's directory, or of the skill if it loads.
+// called reports whether the directory of a candidate has a name, or the skill if it loads.
 func (c *candidate) called(name string) bool {
 	return path.Base(c.path) == name || c.skill != nil && c.skill.Frontmatter.Name == name
 }

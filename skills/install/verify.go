@@ -147,7 +147,7 @@ func (i *Installer) verifyServed(ctx context.Context, e *Entry) ([]Problem, erro
 	return e.verifyFiles(ctx, root)
 }
 
-// verifyFiles compares the files of a directory with those of an entry.
+// verifyFiles compares the files in a directory with an entry.
 //
 // Errors: errors of ctx.
 func (e *Entry) verifyFiles(ctx context.Context, root *os.Root) (problems []Problem, err error) {
