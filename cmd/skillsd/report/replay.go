@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -51,38 +52,16 @@ func Replay(
 	tree func(ctx context.Context, d digest.Digest) (TreeFile, error),
 ) iter.Seq2[*Shown, error] {
 	return func(yield func(*Shown, error) bool) {
-		f := &shownFinder{ctx: ctx, records: records, session: query.Session,
-			trees: map[string][]TreeFile{}}
-		opened := map[digest.Digest]bool{}
 		// A file may have been shown before its skill was activated, so the trees are opened first.
-		activated := provenance.Query{Session: query.Session,
-			Kinds: []provenance.Kind{provenance.KindSkillActivated}}
-		for e, err := range records.Events(ctx, activated) {
-			if err != nil {
-				// The events are read again below, with the same error.
-				break
-			}
-			row := story.StepOf(e).Activation
-			if row == nil || row.Skillsd == nil || opened[row.Skillsd.TreeDigest] {
-				continue
-			}
-			opened[row.Skillsd.TreeDigest] = true
-			if read, err := tree(ctx, row.Skillsd.TreeDigest); err == nil {
-				f.trees[e.Skill] = append(f.trees[e.Skill], read)
-			}
-		}
+		f := &shownFinder{ctx: ctx, records: records, session: query.Session,
+			trees: openTrees(ctx, records, query.Session, tree)}
 		for e, err := range records.Events(ctx, query) {
-			var found []Shown
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			found, err = f.shownBy(story.StepOf(e))
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			err = f.silent
+			found, err := f.shownBy(story.StepOf(e))
+			err = cmp.Or(err, f.silent)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -94,6 +73,31 @@ func Replay(
 			}
 		}
 	}
+}
+
+// openTrees opens the stored trees that a session activated, by the paths of their skills. A tree that cannot
+// be opened is left out.
+func openTrees(
+	ctx context.Context, records provenance.Reader, session string,
+	open func(ctx context.Context, d digest.Digest) (TreeFile, error),
+) map[string][]TreeFile {
+	trees, opened := map[string][]TreeFile{}, map[digest.Digest]bool{}
+	for e, err := range records.Events(ctx, provenance.Query{Session: session,
+		Kinds: []provenance.Kind{provenance.KindSkillActivated}}) {
+		if err != nil {
+			// Replay reads the events again, with the same error.
+			break
+		}
+		row := story.StepOf(e).Activation
+		if row == nil || row.Skillsd == nil || opened[row.Skillsd.TreeDigest] {
+			continue
+		}
+		opened[row.Skillsd.TreeDigest] = true
+		if read, err := open(ctx, row.Skillsd.TreeDigest); err == nil {
+			trees[e.Skill] = append(trees[e.Skill], read)
+		}
+	}
+	return trees
 }
 
 // forAgent is a reader for an agent's shell: its events of runs contain only what the model was shown.
@@ -290,7 +294,7 @@ func (f *shownFinder) file(s Shown, row *cfharness.ResourceRead) []Shown {
 	return s.with(f.part(s.Skill, row))
 }
 
-// outputs returns what a run wrote, as far as it was shown, or the error.
+// outputs returns the texts that a run wrote and that were shown, or the error.
 func (f *shownFinder) outputs(s Shown, row *cfharness.ScriptExecution) []Shown {
 	if row.Error != nil {
 		return s.failed(row.Error)
