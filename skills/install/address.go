@@ -171,11 +171,9 @@ func (a *address) page(at *url.URL) {
 	if read := hosts[host]; read != nil && read(a, at, segments) {
 		return
 	}
-	for n, segment := range segments {
-		if segment == "-" && n > 1 && n+1 < len(segments) {
-			a.split(at, segments[:n], segments[n+1:], ".git")
-			return
-		}
+	if n := dash(segments); n > 0 {
+		a.split(at, segments[:n], segments[n+1:], ".git")
+		return
 	}
 	if len(segments) > 3 && isView(segments[2]) {
 		a.split(at, segments[:2], segments[2:], "")
@@ -192,6 +190,16 @@ func (a *address) page(at *url.URL) {
 	}
 	at.Path = strings.TrimRight(at.Path, "/")
 	a.source = at.String()
+}
+
+// dash returns the index of the segment - that GitLab has between a repository and a view of it, or 0.
+func dash(segments []string) int {
+	for n, segment := range segments {
+		if segment == "-" && n > 1 && n+1 < len(segments) {
+			return n
+		}
+	}
+	return 0
 }
 
 // below takes the directory from a short form that names one in a repository, and returns the segments of the

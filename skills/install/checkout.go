@@ -171,7 +171,7 @@ func parseObject(row string) (o object, reason string, err error) {
 		return o, reasonName, nil
 	case o.size > maxGitFile, o.mode == modeLink && o.size > maxGitPath:
 		return o, reasonLarge, nil
-	case o.mode != modeFile && o.mode != modeGroup && o.mode != modeProgram && o.mode != modeLink:
+	case !slices.Contains([]string{modeFile, modeGroup, modeProgram, modeLink}, o.mode):
 		return o, "", fmt.Errorf("%q has the mode %s", clip(name), clip(o.mode))
 	}
 	return o, "", nil

@@ -245,9 +245,7 @@ func (n *namer) exists(name string) bool {
 
 // take takes a file of the plugin, or a directory if that is allowed, unless it exceeds the limits.
 func (n *namer) take(ctx context.Context, name string, directories bool) error {
-	clean, err := skills.CleanPath(name)
-	if err != nil || clean != name || n.seen[name] ||
-		slices.ContainsFunc(strings.Split(name, "/"), skills.Ignored) {
+	if !isInstallable(name) || n.seen[name] {
 		return nil
 	}
 	n.seen[name] = true
@@ -269,11 +267,8 @@ func (n *namer) take(ctx context.Context, name string, directories bool) error {
 	}
 	// A name is taken whole or not at all, so its first files are given back.
 	if n.files < 0 || n.bytes < 0 {
-		for _, file := range n.into.more[before:] {
-			delete(n.into.from, file.Path)
-			n.f.giveBack(file.Size)
-		}
-		n.into.more, n.files, n.bytes = n.into.more[:before], files, size
+		n.keepFirst(before)
+		n.files, n.bytes = files, size
 		n.over = append(n.over, name)
 		return nil
 	}
@@ -284,6 +279,21 @@ func (n *namer) take(ctx context.Context, name string, directories bool) error {
 		n.queue = append(n.queue, n.into.from[file.Path])
 	}
 	return nil
+}
+
+// keepFirst gives the files that were taken back, except for the first n.
+func (t *taker) keepFirst(n int) {
+	for _, file := range t.into.more[n:] {
+		delete(t.into.from, file.Path)
+		t.f.giveBack(file.Size)
+	}
+	t.into.more = t.into.more[:n]
+}
+
+// isInstallable reports whether a skill may have a file with a path.
+func isInstallable(name string) bool {
+	clean, err := skills.CleanPath(name)
+	return err == nil && clean == name && !slices.ContainsFunc(strings.Split(name, "/"), skills.Ignored)
 }
 
 // programs are the extensions of programs that load other files: of those that run, and of modules and
