@@ -163,6 +163,16 @@ func TestInstallPage(t *testing.T) {
 		}
 	}
 	i := newMachine(t).withGit(r).open()
+	fetches := 0
+	i.SetStep(func(name string) error {
+		if name == "fetch" {
+			fetches++
+		}
+		return nil
+	})
+	if err := apply(t.Context(), i, Request{Source: site + "/o/r/blob/main/SKILL.md"}); err == nil || fetches != 1 {
+		t.Errorf("a page without its file: %v after %d fetches", err, fetches)
+	}
 	for page, want := range map[string]string{
 		"/o/r/tree/gone/skills":          `no branch and no tag "gone"`,
 		"/o/r/blob/main/SKILL.md":        `the source has no file "SKILL.md"`,
