@@ -119,11 +119,10 @@ func (p *Plan) leave(r Refusal) {
 
 // sortRefusals sorts the skills that are not installed.
 func (p *Plan) sortRefusals() {
-	slices.SortStableFunc(p.Refused, compareRefusals)
-	slices.SortStableFunc(p.LeftOut, compareRefusals)
+	byPath := func(a, b Refusal) int { return strings.Compare(a.Path, b.Path) }
+	slices.SortStableFunc(p.Refused, byPath)
+	slices.SortStableFunc(p.LeftOut, byPath)
 }
-
-func compareRefusals(a, b Refusal) int { return strings.Compare(a.Path, b.Path) }
 
 // newPlan returns a plan that compute fills.
 func (i *Installer) newPlan(compute func(p *Plan) error) (*Plan, error) {
@@ -258,7 +257,6 @@ func (p *Plan) check(ctx context.Context) (err error) {
 		}
 		return err != nil
 	})
-	slices.SortStableFunc(p.Refused, compareRefusals)
 	// The scan above still includes the skills that were dropped since.
 	if failed == nil && len(p.Changes) < all {
 		p.New, failed = p.scan(ctx, "place")
