@@ -510,7 +510,7 @@ func (o *updateOptions) run(ctx context.Context, args []string) error {
 			return o.app.accept(ctx, plan, o.Accept, !o.JSON)
 		},
 		compute: func(i *install.Installer) (*install.Plan, error) {
-			plan, err := i.UpdateMoved(ctx, inFull(i.Lock(), names), o.moves, access)
+			plan, err := i.Update(ctx, inFull(i.Lock(), names), o.moves, access)
 			if err != nil {
 				return plan, err
 			}

@@ -56,12 +56,7 @@ func readDirectory(r io.ReaderAt, size int64, found *Error) ([]record, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The end record is the last one that fits, as in archive/zip.
-	at := len(tail) - endSize
-	for at >= 0 && (le.Uint32(tail[at:]) != endSignature ||
-		at+endSize+int(le.Uint16(tail[at+20:])) > len(tail)) {
-		at--
-	}
+	at := findEnd(tail)
 	if at < 0 {
 		found.add("", "has no end record")
 		return nil, nil
@@ -92,6 +87,17 @@ func readDirectory(r io.ReaderAt, size int64, found *Error) ([]record, error) {
 		return splitDirectory(directory, count, uint64(offset), found), nil
 	}
 	return nil, nil
+}
+
+// findEnd returns the offset of the end record: the last one that fits, as in archive/zip; or a negative
+// number.
+func findEnd(tail []byte) int {
+	for at := len(tail) - endSize; at >= 0; at-- {
+		if le.Uint32(tail[at:]) == endSignature && at+endSize+int(le.Uint16(tail[at+20:])) <= len(tail) {
+			return at
+		}
+	}
+	return -1
 }
 
 // splitDirectory returns the records of a directory, which must fill it.

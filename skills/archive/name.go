@@ -46,8 +46,10 @@ func CheckSystemName(name string) error {
 	return nil
 }
 
-// leadsOut reports whether the text of a link leads out of the archive, or might on another system.
-func leadsOut(name, target string) bool {
+// LeadsOut reports whether a link with a name leads out of the archive by its text, or might on another
+// system: an absolute text does, and one with a backslash, which separates directories on Windows. It is also
+// true for an empty text and for one of more than 1,024 bytes.
+func LeadsOut(name, target string) bool {
 	to := path.Join(path.Dir(name), target)
 	return target == "" || len(target) > maxLink || path.IsAbs(target) ||
 		strings.ContainsAny(target, "\\\x00") || to == ".." || strings.HasPrefix(to, "../")

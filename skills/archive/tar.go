@@ -243,11 +243,7 @@ func (t *tarReader) check(h *tar.Header) (*Entry, error) {
 	if dir && (name == "" || name == ".") {
 		return nil, nil // the directory itself
 	}
-	err := CheckName(name)
-	if t.rules.System {
-		err = CheckSystemName(name)
-	}
-	if err != nil {
+	if err := t.rules.checkName(name); err != nil {
 		return nil, badTar(h.Name, "is refused: %v", err)
 	}
 	kind, known := kinds[h.Typeflag]
@@ -260,14 +256,8 @@ func (t *tarReader) check(h *tar.Header) (*Entry, error) {
 	if base := path.Base(name); t.rules.Layer && strings.HasPrefix(base, whiteout) {
 		return t.whiteout(e, base)
 	}
-	switch {
-	case t.rules.Layer && t.rules.System:
-	case kind == Symlink && (t.rules.Links || t.rules.Layer):
-		if leadsOut(name, e.Target) {
-			return t.leave(h, name, "is a link that leads out of the archive")
-		}
-	case kind != File && kind != Dir:
-		return t.leave(h, name, "is neither a regular file nor a directory")
+	if problem := t.rules.checkKind(e); problem != "" {
+		return t.leave(h, name, problem)
 	}
 	if !t.rules.System { // where the tree finds duplicates
 		if problem := t.names.add(name, dir); problem != "" {
@@ -278,6 +268,27 @@ func (t *tarReader) check(h *tar.Header) (*Entry, error) {
 		return e, nil
 	}
 	return e, t.size(h)
+}
+
+// checkName returns why an entry may not have a name, or nil.
+func (r *Rules) checkName(name string) error {
+	if r.System {
+		return CheckSystemName(name)
+	}
+	return CheckName(name)
+}
+
+// checkKind returns why an archive may not have an entry of its kind, or "".
+func (r *Rules) checkKind(e *Entry) string {
+	switch {
+	case r.System, e.Kind == File, e.Kind == Dir:
+		return ""
+	case e.Kind != Symlink || !r.Links && !r.Layer:
+		return "is neither a regular file nor a directory"
+	case LeadsOut(e.Name, e.Target):
+		return "is a link that leads out of the archive"
+	}
+	return ""
 }
 
 // modeOf returns the mode of an entry. The type in a header's mode may contradict the type of the header.

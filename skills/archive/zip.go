@@ -52,47 +52,69 @@ func readZip(r io.ReaderAt, size int64, links bool) (*zip.Reader, error) {
 		found.add("", "has a directory that can be read in two ways")
 		return nil, found.failure()
 	}
+	err = checkEntries(r, reader.File, records, links, &found)
+	if err != nil {
+		return nil, err
+	}
+	if err := found.failure(); err != nil {
+		return reader, err
+	}
+	err = checkLinks(reader.File, &found)
+	if err != nil {
+		return nil, err
+	}
+	return reader, found.failure()
+}
+
+// checkEntries checks the entries of an archive, whose directory has these records.
+//
+// Errors: errors of r.
+func checkEntries(r io.ReaderAt, files []*zip.File, records []record, links bool, found *Error) error {
 	known := make(names, len(records))
 	spans := make([]span, 0, len(records))
 	total := uint64(0)
-	for i, f := range reader.File {
+	for i, f := range files {
 		if records[i].name != f.Name {
 			found.add(f.Name, "has a name that can be read in two ways")
 			continue
 		}
-		checkEntry(f, known, links, &found)
+		checkEntry(f, known, links, found)
 		// The minimum keeps the sum from overflowing.
 		total += min(f.UncompressedSize64, maxZip+1)
 		if total > maxZip {
 			found.addLarge(f.Name, "is past the %d bytes that all files together may have", int64(maxZip))
 			break
 		}
-		at, err := checkHeader(r, f, &records[i], &found)
+		at, err := checkHeader(r, f, &records[i], found)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		spans = append(spans, at)
 	}
-	checkSpans(spans, &found)
-	if err := found.failure(); err != nil {
-		return reader, err
-	}
-	for _, f := range reader.File {
+	checkSpans(spans, found)
+	return nil
+}
+
+// checkLinks reads the texts of links.
+//
+// Errors: *Error if a text is damaged; system errors of the archive.
+func checkLinks(files []*zip.File, found *Error) error {
+	for _, f := range files {
 		if f.Mode()&fs.ModeSymlink == 0 {
 			continue
 		}
 		err := Content(f, func(text io.Reader) error {
 			target, err := io.ReadAll(io.LimitReader(text, maxLink+1))
-			if err == nil && leadsOut(f.Name, string(target)) {
+			if err == nil && LeadsOut(f.Name, string(target)) {
 				found.add(f.Name, "is a link that leads out of the archive")
 			}
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return reader, found.failure()
+	return nil
 }
 
 // checkEntry checks the directory's record of an entry.
@@ -103,6 +125,12 @@ func checkEntry(f *zip.File, known names, links bool, found *Error) {
 	} else if problem := known.add(name, dir); problem != "" {
 		found.add(f.Name, "%s", problem)
 	}
+	checkKind(f, dir, links, found)
+	checkData(f, found)
+}
+
+// checkKind checks what an entry is; dir is set if its name ends in a slash.
+func checkKind(f *zip.File, dir, links bool, found *Error) {
 	switch mode := f.Mode().Type(); {
 	case links && !dir && mode == fs.ModeSymlink && f.UncompressedSize64 <= maxLink:
 	case links && !dir && mode == fs.ModeSymlink:
@@ -112,6 +140,10 @@ func checkEntry(f *zip.File, known names, links bool, found *Error) {
 	case dir && f.UncompressedSize64 > 0:
 		found.add(f.Name, "is a directory with content")
 	}
+}
+
+// checkData checks how the content of an entry is packed.
+func checkData(f *zip.File, found *Error) {
 	if f.Flags&(flagEncrypted|flagStrong|flagMasked) != 0 {
 		found.add(f.Name, "is encrypted")
 	}

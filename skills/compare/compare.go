@@ -31,9 +31,58 @@ type Content struct {
 	Index *skills.Index
 }
 
-// ContentOf returns the content of the skill at a path of a snapshot, or the zero Content. The snapshot may
+// Difference is a skill in two snapshots, and how its versions differ.
+type Difference struct {
+	Path    string // of the skill in the snapshots
+	Was, Is Content
+	*Facts
+}
+
+// Skills compares the skill at a path, and the skills nested in it, in two snapshots, and returns them in the
+// order of their paths, the outer one first. It is among them even if no snapshot has it. The snapshots may
 // be nil.
-func ContentOf(ctx context.Context, snapshot *skills.Snapshot, at string) (Content, error) {
+//
+// Errors: errors of ctx; the errors of [skills.Skill.Index].
+func Skills(ctx context.Context, path string, was, is *skills.Snapshot) ([]Difference, error) {
+	var all []Difference
+	for _, at := range below(path, was, is) {
+		before, err := contentOf(ctx, was, at)
+		if err != nil {
+			return nil, err
+		}
+		after, err := contentOf(ctx, is, at)
+		if err != nil {
+			return nil, err
+		}
+		facts, err := versions(ctx, before, after)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Difference{at, before, after, facts})
+	}
+	return all, nil
+}
+
+// below returns the paths of name and of skills nested in it, in any of the snapshots, sorted. The snapshots
+// may be nil.
+func below(name string, snapshots ...*skills.Snapshot) []string {
+	paths := map[string]bool{name: true}
+	for _, snapshot := range snapshots {
+		if snapshot == nil {
+			continue
+		}
+		for _, sk := range snapshot.Skills {
+			if strings.HasPrefix(sk.Path, name+"/") {
+				paths[sk.Path] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(paths))
+}
+
+// contentOf returns the content of the skill at a path of a snapshot, or the zero Content. The snapshot may
+// be nil.
+func contentOf(ctx context.Context, snapshot *skills.Snapshot, at string) (Content, error) {
 	if snapshot == nil {
 		return Content{}, nil
 	}
@@ -55,10 +104,10 @@ type Facts struct {
 	Unsearched bool
 }
 
-// Versions compares two versions of a skill.
+// versions compares two versions of a skill.
 //
 // Errors: errors of ctx.
-func Versions(ctx context.Context, was, is Content) (*Facts, error) {
+func versions(ctx context.Context, was, is Content) (*Facts, error) {
 	// The line of a diagnostic may differ between versions.
 	bare := func(d skills.Diagnostic) skills.Diagnostic {
 		return skills.Diagnostic{Code: d.Code, Path: d.Path, Detail: d.Detail}
@@ -187,21 +236,4 @@ func reserved(host string) bool {
 	}
 	address, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	return err == nil && (address.IsLoopback() || address.IsUnspecified())
-}
-
-// Below returns the paths of name and of skills nested in it, in any of the snapshots, sorted. The snapshots
-// may be nil.
-func Below(name string, snapshots ...*skills.Snapshot) []string {
-	paths := map[string]bool{name: true}
-	for _, snapshot := range snapshots {
-		if snapshot == nil {
-			continue
-		}
-		for _, sk := range snapshot.Skills {
-			if strings.HasPrefix(sk.Path, name+"/") {
-				paths[sk.Path] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(paths))
 }

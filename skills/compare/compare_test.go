@@ -19,7 +19,7 @@ func content(t *testing.T, files map[string]string) Content {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := ContentOf(t.Context(), snapshot, "s")
+	c, err := contentOf(t.Context(), snapshot, "s")
 	if err != nil || c.Skill == nil {
 		t.Fatalf("ContentOf = %+v, %v", c, err)
 	}
@@ -41,7 +41,7 @@ func TestVersions(t *testing.T) {
 		"scripts/b.sh":  "wget http://[2001:db8::1]/\n",
 		"references/.x": "\xff https://binary.dev",
 	})
-	facts, err := Versions(t.Context(), was, is)
+	facts, err := versions(t.Context(), was, is)
 	if err != nil || facts.Unsearched {
 		t.Fatalf("Versions = %+v, %v", facts, err)
 	}
@@ -58,7 +58,7 @@ func TestVersions(t *testing.T) {
 	if len(facts.Signals) > 0 {
 		t.Errorf("a signal that only moved is new: %+v", facts.Signals)
 	}
-	first, err := Versions(t.Context(), Content{}, is)
+	first, err := versions(t.Context(), Content{}, is)
 	if err != nil || len(first.Signals) == 0 || len(first.Scripts) != 2 || first.Hosts != nil {
 		t.Errorf("Versions of a first one = %+v, %v", first, err)
 	}
@@ -70,7 +70,7 @@ func TestUnsearched(t *testing.T) {
 	files := map[string]string{"SKILL.md": head}
 	was := content(t, files)
 	files["long.txt"] = strings.Repeat("padding\n", maxFile/8) + "https://evil.net\n"
-	facts, err := Versions(t.Context(), was, content(t, files))
+	facts, err := versions(t.Context(), was, content(t, files))
 	if err != nil || !facts.Unsearched {
 		t.Errorf("Versions = %+v, %v", facts, err)
 	}
@@ -92,7 +92,7 @@ func TestPluginPrograms(t *testing.T) {
 	}
 	want = append(want, ".plugin-root/run")
 	slices.Sort(want)
-	facts, err := Versions(t.Context(), was, content(t, files))
+	facts, err := versions(t.Context(), was, content(t, files))
 	if err != nil || !slices.Equal(facts.Scripts, want) {
 		t.Errorf("Versions = %q, %v, want %q", facts.Scripts, err, want)
 	}

@@ -1,7 +1,6 @@
 package install
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -133,33 +132,17 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 
 // addAll fetches the source of a request in full, and stages the skills that the request chooses.
 func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
-	origin, err := req.origin()
-	if err != nil {
-		return err
-	}
-	part, err := req.wholeOf(&origin)
-	if err != nil {
-		return err
-	}
-	access := req.Access
-	// Any skill of a collection may be required, so all are fetched; choose then picks the requested ones.
-	access.all = req.All || req.WithRequirements || len(req.Skills) > 0
-	if !req.WithRequirements {
-		access.named = req.Skills
-	}
-	from, err := p.fetch(ctx, origin, access)
+	from, part, err := p.fetchFor(ctx, req)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.close()) }()
-	if remote := from.remote(req.Plugin); remote != nil {
-		return p.addRemote(ctx, req, remote)
+	other, err := p.redirect(ctx, from, req)
+	if err != nil {
+		return err
 	}
-	if isAbove, err := from.above(&req); err != nil || isAbove {
-		return cmp.Or(err, p.addAll(ctx, req))
-	}
-	if isRef, err := p.meansRef(ctx, from, &req); err != nil || isRef {
-		return cmp.Or(err, p.addAll(ctx, req))
+	if other != nil {
+		return p.addAll(ctx, *other)
 	}
 	p.Notes, p.whole = from.notes, req.whole() && !req.KeepGoing
 	for _, problem := range from.plugins.Problems[:min(len(from.plugins.Problems), maxListed)] {
@@ -196,50 +179,89 @@ func (p *Plan) addAll(ctx context.Context, req Request) (err error) {
 	return p.refused(req, len(p.Changes))
 }
 
-// above reports whether the page that a request is from shows a part of a skill, and then makes the directory
-// of that skill the one of the request.
+// fetchFor fetches the source of a request in full. part is the part of it with the requested skills; empty:
+// all that was fetched.
+func (p *Plan) fetchFor(ctx context.Context, req Request) (from *fetched, part string, err error) {
+	origin, err := req.origin()
+	if err != nil {
+		return nil, "", err
+	}
+	part, err = req.wholeOf(&origin)
+	if err != nil {
+		return nil, "", err
+	}
+	access := req.Access
+	// Any skill of a collection may be required, so all are fetched; choose then picks the requested ones.
+	access.all = req.All || req.WithRequirements || len(req.Skills) > 0
+	if !req.WithRequirements {
+		access.named = req.Skills
+	}
+	from, err = p.fetch(ctx, origin, access)
+	return from, part, err
+}
+
+// redirect returns the request that is meant if the source of a request shows that it means another one: a
+// plugin that is in another source, the skill that a page shows a part of, or a ref in the place of a skill.
+// It returns nil if the request means what it has.
 //
-// Errors: *SourceError if the page shows a SKILL.md that does not exist.
-func (f *fetched) above(req *Request) (bool, error) {
-	shown := req.shown
+// Errors: *SourceError if the page shows a SKILL.md that does not exist, or the other source may not be used;
+// *FetchError; errors of ctx.
+func (p *Plan) redirect(ctx context.Context, from *fetched, req Request) (*Request, error) {
+	if remote := from.remote(req.Plugin); remote != nil {
+		return p.remoteRequest(req, remote)
+	}
+	dir, err := from.above(req.shown)
+	if err != nil {
+		return nil, err
+	}
 	req.shown = ""
+	if dir != "" {
+		req.Subdir = dir
+		return &req, nil
+	}
+	name := req.orRef
+	isRef, err := p.isRef(ctx, from, name, req.Access)
+	if err != nil || !isRef {
+		return nil, err
+	}
+	req.Ref, req.orRef = name, ""
+	req.Skills = slices.DeleteFunc(slices.Clone(req.Skills), func(s string) bool { return s == name })
+	p.i.located(name, req)
+	return &req, nil
+}
+
+// above returns the directory of the skill that a file or a directory of the source is a part of, or "" if
+// the source has skills where it was scanned.
+//
+// Errors: *SourceError for a SKILL.md that does not exist.
+func (f *fetched) above(shown string) (string, error) {
 	if shown == "" {
-		return false, nil
+		return "", nil
 	}
 	if _, err := f.all.Lstat(shown); err != nil && isSkillFile(shown) {
-		return false, refuse("copy the address again, or give the address of the repository",
+		return "", refuse("copy the address again, or give the address of the repository",
 			"the source has no file %q", clip(shown))
 	}
 	if len(f.listed().all) > 0 {
-		return false, nil
+		return "", nil
 	}
 	for dir := path.Dir(shown); dir != "." && dir != "/"; dir = path.Dir(dir) {
 		if _, err := f.all.Lstat(path.Join(dir, "SKILL.md")); err == nil {
-			req.Subdir = dir
-			return true, nil
+			return dir, nil
 		}
 	}
-	return false, nil
+	return "", nil
 }
 
-// meansRef reports whether a name of the request is that of a branch or a tag, and of no skill. It then makes
-// it the ref of the request.
-func (p *Plan) meansRef(ctx context.Context, from *fetched, req *Request) (bool, error) {
-	name := req.orRef
-	req.orRef = ""
+// isRef reports whether a branch or a tag of a source has a name, and none of its skills.
+//
+// Errors: *FetchError; errors of ctx; system errors.
+func (p *Plan) isRef(ctx context.Context, from *fetched, name string, access Access) (bool, error) {
 	if name == "" || checkRef(name) != nil || len(from.withName(from.candidates(), name)) > 0 {
 		return false, nil
 	}
-	refs, _, err := p.refs(ctx, from.origin.Source, req.Access)
-	if err != nil || !slices.Contains(refs, name) {
-		return false, err
-	}
-	req.Ref = name
-	req.Skills = slices.DeleteFunc(slices.Clone(req.Skills), func(s string) bool { return s == name })
-	if p.i.cfg.Located != nil {
-		p.i.cfg.Located(name, *req)
-	}
-	return true, nil
+	refs, _, err := p.refs(ctx, from.origin.Source, access)
+	return err == nil && slices.Contains(refs, name), err
 }
 
 // origin returns the origin of the source of a request in full.
@@ -295,7 +317,7 @@ func (p *Plan) choose(
 		all[n] = from.inPlugin(c, req.of)
 	}
 	loadable := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.skill == nil })
-	beside := all
+	others := all
 	all, err = p.requested(ctx, from, req, all, loadable)
 	if err != nil {
 		return nil, err
@@ -314,7 +336,7 @@ func (p *Plan) choose(
 				p.present = append(p.present, c)
 			}
 		case c.skill != nil:
-			c, err := p.nameFor(ctx, c, req.Name, from, beside, chosen)
+			c, err := p.nameFor(ctx, c, req.Name, from, others, chosen)
 			if err != nil {
 				p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: err.Error()})
 				continue
@@ -323,15 +345,22 @@ func (p *Plan) choose(
 		// One skill was requested and found, so the command succeeds although another one is broken.
 		case len(loadable) == 1 && !req.whole() && len(req.Skills) == 0:
 			p.notef("%q %s", clip(c.path), c.err)
-		case c.failed:
-			p.Refused = append(p.Refused, c.refusal())
 		default:
-			// One broken SKILL.md kept 244 other skills of a public repository from being installed.
-			p.leave(c.refusal())
+			p.pass(c)
 		}
 	}
 	p.sortRefusals()
 	return chosen, nil
+}
+
+// pass refuses a candidate that does not load, or leaves it out of all.
+func (p *Plan) pass(c candidate) {
+	if c.failed {
+		p.Refused = append(p.Refused, c.refusal())
+		return
+	}
+	// One broken SKILL.md kept 244 other skills of a public repository from being installed.
+	p.leave(c.refusal())
 }
 
 // refusal is the refusal of a candidate that cannot be installed.
@@ -345,27 +374,9 @@ func (c *candidate) refusal() Refusal {
 func (p *Plan) requested(
 	ctx context.Context, from *fetched, req Request, all, loadable []candidate,
 ) ([]candidate, error) {
-	away := slices.DeleteFunc(from.pluginRows(nil), func(row PluginRow) bool { return row.Remote == "" })
 	switch {
-	case len(all) == 0 && req.Plugin == "" && len(away) > 0:
-		names := make([]string, len(away))
-		for n, row := range away {
-			names[n] = row.Name
-		}
-		if len(req.Skills) == 1 && from.plugins.Find(req.Skills[0]) != nil {
-			return nil, from.noSkill(all, req.Skills[0])
-		}
-		return nil, refuse("give --plugin NAME; it has "+listed(names, ""),
-			"the source has no skill of its own: it lists plugins of other sources")
-	case len(all) == 0 && from.isBare():
-		return nil, refuse("give file://"+filepath.ToSlash(from.origin.Source), "%q is a git repository",
-			clip(from.origin.Source))
-	case len(all) == 0 && req.Plugin != "":
-		return nil, refuse("only skills are installed: choose another plugin",
-			"the source has no skill: %s", from.without(req.Plugin))
 	case len(all) == 0:
-		return nil, refuse("look at it, and name the directory with --subdir",
-			"the source has no skill: %s", from.without(req.Plugin))
+		return nil, from.noCandidate(req)
 	case len(req.Skills) > 1 && req.Name != "":
 		return nil, refuse("leave it out", "--name is for one skill, and %d are named", len(req.Skills))
 	case len(req.Skills) > 0:
@@ -381,6 +392,31 @@ func (p *Plan) requested(
 			"--name is for one skill, and the source has %d", len(loadable))
 	}
 	return all, nil
+}
+
+// noCandidate returns the error for a request without a candidate.
+func (f *fetched) noCandidate(req Request) error {
+	away := slices.DeleteFunc(f.pluginRows(nil), func(row PluginRow) bool { return row.Remote == "" })
+	switch {
+	case req.Plugin == "" && len(away) > 0:
+		if len(req.Skills) == 1 && f.plugins.Find(req.Skills[0]) != nil {
+			return f.noSkill(nil, req.Skills[0])
+		}
+		names := make([]string, len(away))
+		for n, row := range away {
+			names[n] = row.Name
+		}
+		return refuse("give --plugin NAME; it has "+listed(names, ""),
+			"the source has no skill of its own: it lists plugins of other sources")
+	case f.isBare():
+		return refuse("give file://"+filepath.ToSlash(f.origin.Source), "%q is a git repository",
+			clip(f.origin.Source))
+	case req.Plugin != "":
+		return refuse("only skills are installed: choose another plugin",
+			"the source has no skill: %s", f.without(req.Plugin))
+	}
+	return refuse("look at it, and name the directory with --subdir", "the source has no skill: %s",
+		f.without(""))
 }
 
 // isBare reports whether a directory is a git repository without a work tree.
@@ -435,7 +471,7 @@ func (f *fetched) noSkill(all []candidate, name string) error {
 			"the source has no skill %q: that is a plugin", clip(name))
 	}
 	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b candidate) int { return rank(a.path) - rank(b.path) })
+	slices.SortStableFunc(all, compareRanks)
 	var known, paths []string
 	for _, c := range all {
 		known, paths = append(known, path.Base(c.path)), append(paths, c.path)
@@ -488,9 +524,8 @@ func (f *fetched) withName(all []candidate, name string) (found []candidate) {
 			return []candidate{c}
 		}
 		isNamed := func(name string) bool {
-			return path.Base(c.path) == name ||
-				// A dry run shows the name that the skill would get.
-				c.skill != nil && (c.skill.Frontmatter.Name == name || f.name(c) == name)
+			// A dry run shows the name that the skill would get.
+			return c.called(name) || c.skill != nil && f.name(c) == name
 		}
 		switch {
 		case inGroup && of != nil && c.isOf(of) && isNamed(own):
@@ -545,11 +580,11 @@ func (p *Plan) nameFor(
 		}
 		c = named
 	}
-	return c, p.i.free(c, from, chosen)
+	return c, p.i.free(ctx, c, from, chosen)
 }
 
 // free returns an error if the name of a candidate is in use, with the skill that uses it and a remedy.
-func (i *Installer) free(c candidate, from *fetched, chosen []candidate) error {
+func (i *Installer) free(ctx context.Context, c candidate, from *fetched, chosen []candidate) error {
 	for _, other := range chosen {
 		if clashes(other.name, c.name) {
 			return fmt.Errorf("the name %s is used by %q in the same source too; "+
@@ -571,7 +606,7 @@ func (i *Installer) free(c candidate, from *fetched, chosen []candidate) error {
 				path.Join(installedDir, tier.String(), c.name))
 		}
 	}
-	return i.taken(context.Background(), nil, []string{c.name})
+	return i.taken(ctx, nil, []string{c.name})
 }
 
 // add stores the chosen skills and records a change for each.
@@ -602,29 +637,14 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.path, err)
 			}
-			files, err = from.contents(ctx, c.skill, c.plugin, origin.Signer != "")
+			change, files, err := p.stageNew(ctx, from, c, origin, req.Tier)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.path, err)
-			}
-			version, left, err := p.ready(ctx, from, files, c.name, from.ownDir(c.path))
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.path, err)
-			}
-			if sum, ok := from.digests[c.path]; ok {
-				// Each skill of an index has its own version.
-				origin.Subdir, origin.Digest = c.path, sum
-			}
-			entry := &Entry{Name: c.name, Tier: req.Tier, Enabled: true, Origin: origin,
-				Plugin: factsOf(c.plugin), Tree: version.Tree, InstalledAt: version.InstalledAt,
-				Files: version.Files, Taken: version.Taken}
-			// A tier that is more trusted than the default one is an explicit choice of the request.
-			if tier, err := p.i.admit(origin); err == nil && req.Tier == skills.LeastTrusted() {
-				entry.Tier = tier
 			}
 			mu.Lock()
 			defer mu.Unlock()
 			p.elsewhere = append(p.elsewhere, files)
-			p.Changes = append(p.Changes, Change{Name: c.name, After: entry, Left: left})
+			p.Changes = append(p.Changes, change)
 			p.i.progress("skills stored", len(p.Changes), len(chosen))
 			return nil
 		})
@@ -634,4 +654,30 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 	// The goroutines append in any order.
 	slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 	return err
+}
+
+// stageNew stores and stages a chosen skill, whose signature was verified for its origin. It returns the
+// change that installs it, with the contents.
+func (p *Plan) stageNew(
+	ctx context.Context, from *fetched, c candidate, origin Origin, tier skills.Tier,
+) (Change, *contents, error) {
+	files, err := from.contents(ctx, c.skill, c.plugin, origin.Signer != "")
+	if err != nil {
+		return Change{}, nil, err
+	}
+	version, left, err := p.ready(ctx, from, files, c.name, from.ownDir(c.path))
+	if err != nil {
+		return Change{}, nil, err
+	}
+	if sum, ok := from.digests[c.path]; ok {
+		// Each skill of an index has its own version.
+		origin.Subdir, origin.Digest = c.path, sum
+	}
+	// A tier that is more trusted than the default one is an explicit choice of the request.
+	if admitted, err := p.i.admit(origin); err == nil && tier == skills.LeastTrusted() {
+		tier = admitted
+	}
+	entry := &Entry{Name: c.name, Tier: tier, Enabled: true, Origin: origin, Plugin: factsOf(c.plugin),
+		Tree: version.Tree, InstalledAt: version.InstalledAt, Files: version.Files, Taken: version.Taken}
+	return Change{Name: c.name, After: entry, Left: left}, files, nil
 }

@@ -5,7 +5,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/skillsd/skillsd/skills/pattern"
 )
@@ -43,7 +42,6 @@ var (
 // A path of this machine wins over a short form; the caller has to look for it first.
 func readAddress(text string) (address, bool) {
 	a := address{}
-	isOdd := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) || r == '\\' }
 	if strings.ContainsFunc(text, isOdd) {
 		// A shell would have removed the blanks around a pasted address.
 		return a, false
@@ -52,27 +50,9 @@ func readAddress(text string) (address, bool) {
 	given := text
 	text = withoutEnd(text)
 	isCut := text != given
-	if prefix, rest, ok := strings.Cut(text, ":"); ok && !strings.HasPrefix(rest, "/") {
-		host, known := forges[strings.ToLower(prefix)]
-		if known {
-			text, a.short, a.repo = "https://"+host+"/"+rest, true, true
-		}
-	}
-	if !isWeb(text) {
-		plain, _, _ := strings.Cut(text, "#")
-		plain, _, _ = strings.Cut(plain, "@")
-		switch {
-		case strings.Contains(text, "://") || strings.HasPrefix(text, "."):
-			return a, false
-		case ownerRepo().MatchString(strings.TrimSuffix(plain, "/")),
-			ownerRepoDir().MatchString(strings.TrimSuffix(plain, "/")) && isClean(plain):
-			text, a.repo = "https://github.com/"+text, true
-		case hostPath().MatchString(plain) && !strings.Contains(plain, "@") && archiveEnd(plain) == "":
-			text = "https://" + text
-		default:
-			return a, false
-		}
-		a.short = true
+	text, ok := a.expand(text)
+	if !ok {
+		return a, false
 	}
 	at, err := url.Parse(text)
 	if err != nil || at.Host == "" || at.User != nil {
@@ -86,6 +66,34 @@ func readAddress(text string) (address, bool) {
 	a.page(at)
 	a.short = a.short || isCut
 	return a, true
+}
+
+// expand returns the URL that a text is, or is a short form of: the prefix of a forge, a repository of GitHub
+// or a directory in one, or a URL without its scheme. It returns false for other text.
+func (a *address) expand(text string) (string, bool) {
+	if prefix, rest, ok := strings.Cut(text, ":"); ok && !strings.HasPrefix(rest, "/") {
+		if host, known := forges[strings.ToLower(prefix)]; known {
+			a.short, a.repo = true, true
+			return "https://" + host + "/" + rest, true
+		}
+	}
+	if isWeb(text) {
+		return text, true
+	}
+	a.short = true
+	plain, _, _ := strings.Cut(text, "#")
+	plain, _, _ = strings.Cut(plain, "@")
+	switch {
+	case strings.Contains(text, "://") || strings.HasPrefix(text, "."):
+		return "", false
+	case ownerRepo().MatchString(strings.TrimSuffix(plain, "/")),
+		ownerRepoDir().MatchString(strings.TrimSuffix(plain, "/")) && isClean(plain):
+		a.repo = true
+		return "https://github.com/" + text, true
+	case hostPath().MatchString(plain) && archiveEnd(plain) == "":
+		return "https://" + text, true
+	}
+	return "", false
 }
 
 // withoutEnd returns an address without the end of the sentence that it was copied from.
@@ -163,11 +171,9 @@ func (a *address) page(at *url.URL) {
 	if read := hosts[host]; read != nil && read(a, at, segments) {
 		return
 	}
-	for n, segment := range segments {
-		if segment == "-" && n > 1 && n+1 < len(segments) {
-			a.split(at, segments[:n], segments[n+1:], ".git")
-			return
-		}
+	if n := dash(segments); n > 0 {
+		a.split(at, segments[:n], segments[n+1:], ".git")
+		return
 	}
 	if len(segments) > 3 && isView(segments[2]) {
 		a.split(at, segments[:2], segments[2:], "")
@@ -176,21 +182,36 @@ func (a *address) page(at *url.URL) {
 	// A page of GitHub has more segments too, but is copied with its scheme.
 	// Groups of GitLab nest, so more segments there name a repository.
 	if a.short && a.repo && len(segments) > 2 && host != "gitlab.com" {
-		if last := len(segments) - 1; isSkillFile(segments[last]) {
-			segments = segments[:last]
-		}
-		a.dir = strings.Join(segments[2:], "/")
-		at.Path, segments = "/"+strings.Join(segments[:2], "/"), segments[:2]
+		segments = a.below(at, segments)
 	}
-	for _, forge := range forges {
-		if host != forge || len(segments) < 2 {
-			continue
-		}
+	if isForge(host) && len(segments) > 1 {
 		at.RawQuery = ""
-		a.repo = len(segments) == 2 || forge == "gitlab.com"
+		a.repo = len(segments) == 2 || host == "gitlab.com"
 	}
 	at.Path = strings.TrimRight(at.Path, "/")
 	a.source = at.String()
+}
+
+// dash returns the index of the segment - that GitLab has between a repository and a view of it, or 0.
+func dash(segments []string) int {
+	for n, segment := range segments {
+		if segment == "-" && n > 1 && n+1 < len(segments) {
+			return n
+		}
+	}
+	return 0
+}
+
+// below takes the directory from a short form that names one in a repository, and returns the segments of the
+// repository.
+func (a *address) below(at *url.URL, segments []string) []string {
+	repository, dir := segments[:2], segments[2:]
+	if last := len(dir) - 1; isSkillFile(dir[last]) {
+		dir = dir[:last]
+	}
+	a.dir = strings.Join(dir, "/")
+	at.Path = "/" + strings.Join(repository, "/")
+	return repository
 }
 
 // hosts are the readers of the URLs that only one host has. A reader returns false for a URL that has the

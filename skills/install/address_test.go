@@ -163,6 +163,16 @@ func TestInstallPage(t *testing.T) {
 		}
 	}
 	i := newMachine(t).withGit(r).open()
+	fetches := 0
+	i.SetStep(func(name string) error {
+		if name == "fetch" {
+			fetches++
+		}
+		return nil
+	})
+	if err := apply(t.Context(), i, Request{Source: site + "/o/r/blob/main/SKILL.md"}); err == nil || fetches != 1 {
+		t.Errorf("a page without its file: %v after %d fetches", err, fetches)
+	}
 	for page, want := range map[string]string{
 		"/o/r/tree/gone/skills":          `no branch and no tag "gone"`,
 		"/o/r/blob/main/SKILL.md":        `the source has no file "SKILL.md"`,
@@ -271,14 +281,14 @@ func TestUpdateBranchGone(t *testing.T) {
 	r.run("branch", "-m", "main", "trunk")
 	r.commit(map[string]string{"skills/a/SKILL.md": skillText("a") + "More.\n"})
 	i := m.open()
-	plan, err := i.Update(t.Context(), nil, Access{})
+	plan, err := i.Update(t.Context(), nil, Moves{}, Access{})
 	if err != nil || len(plan.Refused) != 1 || !strings.Contains(plan.Refused[0].Reason, "the branch or tag main is gone; the default branch is trunk") {
 		t.Fatalf("plan = %+v, %v", plan, err)
 	}
 	if err := plan.Close(); err != nil {
 		t.Fatal(err)
 	}
-	plan, err = i.UpdateMoved(t.Context(), nil, Moves{Follow: true}, Access{})
+	plan, err = i.Update(t.Context(), nil, Moves{Follow: true}, Access{})
 	if err := carryOut(t.Context(), plan, err); err != nil || len(plan.Refused) > 0 {
 		t.Fatalf("plan = %+v, %v", plan, err)
 	}

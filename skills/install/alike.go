@@ -106,7 +106,7 @@ func (l *likeness) addSkill(ctx context.Context, c *contents) error {
 	return l.add(c.files(), l.reader(ctx, c))
 }
 
-// reader returns the function that reads the files of a skill of a source, see add.
+// reader returns the function that reads the files of a skill of a source, see walk.
 func (l *likeness) reader(ctx context.Context, c *contents) func(f store.File) ([]byte, error) {
 	return func(f store.File) ([]byte, error) {
 		_, isTaken := c.from[f.Path]
@@ -124,29 +124,46 @@ func (l *likeness) reader(ctx context.Context, c *contents) func(f store.File) (
 // errWhole reports that a file is not compared by lines.
 var errWhole = errors.New("is compared as a whole")
 
-// add adds a skill with some files. read returns errWhole for a file that is not compared by lines.
-func (l *likeness) add(files []store.File, read func(f store.File) ([]byte, error)) error {
-	var parts []uint64
-	size, seen, lines := int64(0), map[digest.Digest]bool{}, repeats{}
+// walk passes some files of a skill to text if they are compared by lines, to whole otherwise. read returns
+// errWhole for a file that is not compared by lines. It returns the size of all files.
+//
+// Errors: other errors of read.
+func walk(
+	files []store.File, read func(f store.File) ([]byte, error), text func([]byte), whole func(store.File),
+) (size int64, err error) {
+	seen := map[digest.Digest]bool{}
 	for _, f := range files {
 		size += f.Size
-		text, err := read(f)
-		if err != nil && err != errWhole {
-			return err
-		}
-		if err == nil && isText(f.Path, text) {
-			l.total += bytes.Count(text, []byte("\n")) + 1
-			if l.total <= maxParts {
-				l.lines(text, lines, func(part uint64, _ int64) { parts = append(parts, part) })
-			}
-			continue
-		}
+		data, err := read(f)
+		switch {
+		case err != nil && err != errWhole:
+			return 0, err
+		case err == nil && isText(f.Path, data):
+			text(data)
 		// A second copy of a file is not common to both.
-		if !seen[f.Digest] {
+		case !seen[f.Digest]:
 			seen[f.Digest] = true
-			l.total++
-			parts = append(parts, l.file(f.Digest))
+			whole(f)
 		}
+	}
+	return size, nil
+}
+
+// add adds a skill with some files; read is as in walk.
+func (l *likeness) add(files []store.File, read func(f store.File) ([]byte, error)) error {
+	var parts []uint64
+	lines := repeats{}
+	size, err := walk(files, read, func(text []byte) {
+		l.total += bytes.Count(text, []byte("\n")) + 1
+		if l.total <= maxParts {
+			l.lines(text, lines, func(part uint64, _ int64) { parts = append(parts, part) })
+		}
+	}, func(f store.File) {
+		l.total++
+		parts = append(parts, l.file(f.Digest))
+	})
+	if err != nil {
+		return err
 	}
 	l.sizes, l.parts = append(l.sizes, size), append(l.parts, parts)
 	return nil
@@ -207,7 +224,7 @@ func (l *likeness) nearest(was *store.Tree, taken TakenFiles) (near, error) {
 	})
 }
 
-// search returns the skill that is most like one with some files; read is as in add.
+// search returns the skill that is most like one with some files; read is as in walk.
 func (l *likeness) search(files []store.File, read func(f store.File) ([]byte, error)) (near, error) {
 	if l.total > maxParts {
 		return near{}, errTooMuch
@@ -216,24 +233,16 @@ func (l *likeness) search(files []store.File, read func(f store.File) ([]byte, e
 		l.classify()
 	}
 	clear(l.weights)
-	seen, lines, found := map[digest.Digest]bool{}, repeats{}, near{}
 	weigh := func(part uint64, size int64) {
 		if class, ok := l.class[part]; ok {
 			l.weights[class] += size
 		}
 	}
-	for _, f := range files {
-		found.size += f.Size
-		text, err := read(f)
-		switch {
-		case err != nil && err != errWhole:
-			return near{}, err
-		case err == nil && isText(f.Path, text):
-			l.lines(text, lines, weigh)
-		case !seen[f.Digest]:
-			seen[f.Digest] = true
-			weigh(l.file(f.Digest), f.Size)
-		}
+	lines := repeats{}
+	size, err := walk(files, read, func(text []byte) { l.lines(text, lines, weigh) },
+		func(f store.File) { weigh(l.file(f.Digest), f.Size) })
+	if err != nil {
+		return near{}, err
 	}
 	clear(l.common)
 	for class, weight := range l.weights {
@@ -245,6 +254,7 @@ func (l *likeness) search(files []store.File, read func(f store.File) ([]byte, e
 			l.common[n] += weight
 		}
 	}
+	found := near{size: size}
 	for n, common := range l.common {
 		share := float64(common) / float64(max(found.size, l.sizes[n], 1))
 		if share <= found.best {

@@ -10,22 +10,17 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/skillsd/skillsd/skills/source/signed"
 )
 
 // Update fetches the sources of the named skills again, or of all skills if no names are given, and stages
 // the skills that changed. A skill that cannot be updated is refused and keeps its version, and so is one
-// whose served files were changed: an update would overwrite somebody's work, or hide who did that.
+// whose served files were changed: an update would overwrite somebody's work, or hide who did that. A skill
+// that is no longer where it came from is refused with a [MovedError], unless moves has another decision.
 //
 // Errors: *MissingError; errors of ctx; system errors.
-func (i *Installer) Update(ctx context.Context, names []string, access Access) (*Plan, error) {
-	return i.UpdateMoved(ctx, names, Moves{}, access)
-}
-
-// UpdateMoved is Update with a decision about skills that are no longer where they came from. Without one,
-// such a skill is refused with a [MovedError].
-func (i *Installer) UpdateMoved(
-	ctx context.Context, names []string, moves Moves, access Access,
-) (*Plan, error) {
+func (i *Installer) Update(ctx context.Context, names []string, moves Moves, access Access) (*Plan, error) {
 	// Any skill of an index or a collection may be the one that an installed skill has become. An update
 	// accepts no signer but the one in the lock file or in SignedBy, so it offers none.
 	access.Offered, access.all = nil, true
@@ -41,20 +36,7 @@ func (i *Installer) UpdateMoved(
 	if err != nil {
 		return nil, err
 	}
-	// Skills in the same part of a source share one fetch.
-	groups := map[Origin][]*Entry{}
-	var order []Origin
-	for _, e := range entries {
-		part := e.Origin
-		part.Path, part.Commit, part.Digest, part.Identity = cmp.Or(part.Subdir, "."), "", "", ""
-		if access.SignedBy != "" {
-			part.Signer = access.SignedBy
-		}
-		if groups[part] == nil {
-			order = append(order, part)
-		}
-		groups[part] = append(groups[part], e)
-	}
+	order, groups := byPart(entries, access.SignedBy)
 	return i.newPlan(func(p *Plan) (err error) {
 		p.Refused = tampered
 		at := p.newSources(access)
@@ -71,6 +53,22 @@ func (i *Installer) UpdateMoved(
 		slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 		return p.judge(ctx)
 	})
+}
+
+// byPart groups entries by the part of a source that they are in, and returns these parts in the order of the
+// entries: the skills of one share a fetch. A signer, if not empty, replaces that in an entry.
+func byPart(entries []*Entry, by signed.Signer) (order []Origin, groups map[Origin][]*Entry) {
+	groups = map[Origin][]*Entry{}
+	for _, e := range entries {
+		part := e.Origin
+		part.Path, part.Commit, part.Digest, part.Identity = cmp.Or(part.Subdir, "."), "", "", ""
+		part.Signer = cmp.Or(by, part.Signer)
+		if groups[part] == nil {
+			order = append(order, part)
+		}
+		groups[part] = append(groups[part], e)
+	}
+	return order, groups
 }
 
 // intact returns the entries whose served files are those that were installed, and refusals of the others.
@@ -150,24 +148,35 @@ func (p *Plan) updateFrom(
 	}
 	p.Notes = append(p.Notes, from.notes...)
 	for _, e := range entries {
-		to := e.Origin
-		to.Ref = part.Ref // another one, if the branch of the entry is gone
-		c, failed := p.update(ctx, from, e, to, at.access)
-		if _, isAbsent := errors.AsType[*absentError](failed); isAbsent {
-			failed = p.vanish(ctx, at, from, e, to)
-			if failed == nil {
-				continue
-			}
+		if err := p.updateOne(ctx, at, from, e, part.Ref); err != nil {
+			return err
 		}
-		if ctx.Err() != nil {
-			return failed
-		}
-		if failed != nil {
-			p.refuse(e, failed)
-			continue
-		}
-		p.Changes = append(p.Changes, c)
 	}
+	return nil
+}
+
+// updateOne stages a skill of a fetched source if it changed. It refuses one that cannot be updated, and
+// notes one that the source no longer has at its path. ref is the branch from now on.
+//
+// Errors: errors of ctx.
+func (p *Plan) updateOne(ctx context.Context, at *sources, from *fetched, e *Entry, ref string) error {
+	to := e.Origin
+	to.Ref = ref // another one, if the branch of the entry is gone
+	c, failed := p.update(ctx, from, e, to, at.access)
+	if _, isAbsent := errors.AsType[*absentError](failed); isAbsent {
+		failed = p.vanish(ctx, at, from, e, to)
+		if failed == nil {
+			return nil
+		}
+	}
+	if ctx.Err() != nil {
+		return cmp.Or(failed, ctx.Err())
+	}
+	if failed != nil {
+		p.refuse(e, failed)
+		return nil
+	}
+	p.Changes = append(p.Changes, c)
 	return nil
 }
 

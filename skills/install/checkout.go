@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/archive"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -88,14 +90,7 @@ func (c *checkout) leave(reason, path string) { c.left[reason] = append(c.left[r
 // list returns the files and links of a commit below a directory, in the order of the tree, and the rest of
 // its files. A repository that is too large to be listed as a whole has no rest.
 func (c *checkout) list(ctx context.Context, commit, subdir string) (files, rest []object, err error) {
-	// -z keeps git from quoting unusual names.
-	args := []string{"ls-tree", "-r", "-l", "-z", "--full-tree", commit}
-	// Mode, type, id and size add less than 100 bytes to the path in a row.
-	out, err := c.repo.output(ctx, maxGitFiles*(maxGitPath+100), args...)
-	// A repository that is too large to be listed as a whole may have a part that is not.
-	if _, isLong := errors.AsType[*fsys.TooLongError](err); isLong && subdir != "." {
-		out, err = c.repo.output(ctx, maxGitFiles*(maxGitPath+100), append(args, "--", subdir+"/")...)
-	}
+	out, err := c.repo.listTree(ctx, commit, subdir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -104,41 +99,57 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) (files, rest
 		if row == "" {
 			continue
 		}
-		_, name, _ := strings.Cut(row, "\t")
-		isInside := subdir == "." || strings.HasPrefix(name, subdir+"/")
-		isThere = isThere || isInside
 		o, reason, err := parseObject(row)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, nil, err
-		case reason != "" && isInside:
-			c.leave(reason, o.path)
-			continue
-		case reason != "":
-			continue
-		case !isInside && len(rest) < maxGitFiles:
-			rest = append(rest, o)
-			continue
-		case !isInside:
-			continue
 		}
-		files = append(files, o)
-		total += o.size
+		isInside := subdir == "." || strings.HasPrefix(o.path, subdir+"/")
+		isThere = isThere || isInside
+		switch {
+		case !isInside && reason == "" && len(rest) < maxGitFiles:
+			rest = append(rest, o)
+		case !isInside:
+		case reason != "":
+			c.leave(reason, o.path)
+		default:
+			files = append(files, o)
+			total += o.size
+		}
 		if total > maxGitTotal || len(files) > maxGitFiles {
 			return nil, nil, refuse("name a part of it with --subdir",
 				"the repository has more than %d files or %d bytes of them", maxGitFiles, int64(maxGitTotal))
 		}
 	}
 	if !isThere {
-		return nil, nil, noDirectory(subdir, func(yield func(string) bool) {
-			for _, o := range rest {
-				if !yield(o.path) {
-					return
-				}
-			}
-		})
+		return nil, nil, noDirectory(subdir, pathsIn(rest))
 	}
 	return files, rest, nil
+}
+
+// listTree returns the rows of ls-tree for a commit, separated by NUL: all of them, or if these are too many,
+// only those below a directory.
+func (r *repository) listTree(ctx context.Context, commit, subdir string) ([]byte, error) {
+	// Mode, type, id and size add less than 100 bytes to the path in a row.
+	const most = maxGitFiles * (maxGitPath + 100)
+	// -z keeps git from quoting unusual names.
+	args := []string{"ls-tree", "-r", "-l", "-z", "--full-tree", commit}
+	out, err := r.output(ctx, most, args...)
+	// A repository that is too large to be listed as a whole may have a part that is not.
+	if _, isLong := errors.AsType[*fsys.TooLongError](err); isLong && subdir != "." {
+		return r.output(ctx, most, append(args, "--", subdir+"/")...)
+	}
+	return out, err
+}
+
+// pathsIn yields the paths of objects.
+func pathsIn(objects []object) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, o := range objects {
+			if !yield(o.path) {
+				return
+			}
+		}
+	}
 }
 
 // parseObject parses a row of ls-tree. reason is why the file is left out, or "".
@@ -160,7 +171,7 @@ func parseObject(row string) (o object, reason string, err error) {
 		return o, reasonName, nil
 	case o.size > maxGitFile, o.mode == modeLink && o.size > maxGitPath:
 		return o, reasonLarge, nil
-	case o.mode != modeFile && o.mode != modeGroup && o.mode != modeProgram && o.mode != modeLink:
+	case !slices.Contains([]string{modeFile, modeGroup, modeProgram, modeLink}, o.mode):
 		return o, "", fmt.Errorf("%q has the mode %s", clip(name), clip(o.mode))
 	}
 	return o, "", nil
@@ -224,10 +235,7 @@ func (c *checkout) write(o object, content io.Reader) error {
 // link writes a symbolic link unless its target leads out of the repository as text. The path that it
 // resolves to is checked when the link is followed.
 func (c *checkout) link(name, target string) error {
-	to := path.Join(path.Dir(name), target)
-	// A backslash separates directories on Windows.
-	if target == "" || path.IsAbs(target) || strings.ContainsAny(target, "\\\x00") || to == ".." ||
-		strings.HasPrefix(to, "../") {
+	if archive.LeadsOut(name, target) {
 		c.leave(reasonLink, name)
 		return nil
 	}

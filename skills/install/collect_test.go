@@ -117,7 +117,7 @@ func TestInspect(t *testing.T) {
 	m.damage(e.Tree)
 	i.Close()
 	place := servedDir(e.Tier, "")
-	write(t, m.state, map[string]string{workDir + "/" + journalName: "b\n", place + "stray/SKILL.md": "x"})
+	write(t, m.state, map[string]string{journal: "b\n", place + "stray/SKILL.md": "x"})
 	before := tree(t, m.state)
 	found, err := Inspect(t.Context(), cfg, patience)
 	if err != nil || found.Busy || !found.Interrupted || found.Verified != 2 || len(found.Problems) != 2 {
@@ -151,7 +151,7 @@ func TestUpdateNamedTwice(t *testing.T) {
 	write(t, dir, map[string]string{"skills/a/SKILL.md": skillText("a") + "more\n",
 		"skills/b/SKILL.md": skillText("b") + "more\n"})
 	i := m.open()
-	u, err := i.Update(t.Context(), []string{"b", "a", "b"}, Access{})
+	u, err := i.Update(t.Context(), []string{"b", "a", "b"}, Moves{}, Access{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,9 +63,11 @@ type contents struct {
 // files returns all files.
 func (c *contents) files() []store.File {
 	all := slices.Concat(c.own.Files, c.more)
-	slices.SortFunc(all, func(a, b store.File) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(all, comparePaths)
 	return all
 }
+
+func comparePaths(a, b store.File) int { return strings.Compare(a.Path, b.Path) }
 
 // taker collects files from elsewhere in a source for the contents of one skill.
 type taker struct {
@@ -173,7 +175,7 @@ func (f *fetched) takeLinks(ctx context.Context, sk *skills.Skill) (*contents, e
 
 // settle sorts the files that were taken, and sets the digest of the tree.
 func (c *contents) settle() {
-	slices.SortFunc(c.more, func(a, b store.File) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(c.more, comparePaths)
 	c.tree = c.own.TreeDigest
 	if len(c.more) > 0 {
 		c.tree = store.TreeDigest(c.files())
@@ -224,26 +226,30 @@ func (t *taker) directory(ctx context.Context, from, to string, depth int) error
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	for _, e := range entries {
-		name := path.Join(to, e.Name())
-		if clean, err := skills.CleanPath(name); err != nil || clean != name || skills.Ignored(e.Name()) {
-			continue
-		}
-		real, info, err := source.Resolve(t.f.all, path.Join(from, e.Name()))
-		switch {
-		case err != nil:
-			continue
-		case t.private(real, info.IsDir()):
-			t.into.refused(name)
-			continue
-		// This is false for a link to a directory, which could lead back to a directory above it.
-		case e.IsDir():
-			err = t.directory(ctx, real, name, depth+1)
-		case info.Mode().IsRegular():
-			_, err = t.file(ctx, real, name)
-		}
-		if err != nil {
+		if err := t.entry(ctx, e, from, path.Join(to, e.Name()), depth); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// entry takes an entry of a directory of the source as a file or a directory of the skill.
+func (t *taker) entry(ctx context.Context, e fs.DirEntry, dir, to string, depth int) error {
+	if clean, err := skills.CleanPath(to); err != nil || clean != to || skills.Ignored(e.Name()) {
+		return nil
+	}
+	real, info, err := source.Resolve(t.f.all, path.Join(dir, e.Name()))
+	switch {
+	case err != nil:
+		return nil
+	case t.private(real, info.IsDir()):
+		t.into.refused(to)
+	// This is false for a link to a directory, which could lead back to a directory above it.
+	case e.IsDir():
+		return t.directory(ctx, real, to, depth+1)
+	case info.Mode().IsRegular():
+		_, err := t.file(ctx, real, to)
+		return err
 	}
 	return nil
 }

@@ -36,6 +36,8 @@ func rank(at string) int {
 
 const copyRank = 3
 
+func compareRanks(a, b candidate) int { return rank(a.path) - rank(b.path) }
+
 // translation is the name of a directory with texts in another language: ja-JP, zh_CN.
 var translation = pattern.New(`^[a-z]{2}[-_]([A-Z]{2}|[A-Z][a-z]{3})$`)
 
@@ -97,45 +99,22 @@ func (c candidate) besideGroup(others []candidate) candidate {
 // name of their directory in front; but translations, backups and copies for single tools are left out, and
 // so are versions of skills in plugins.
 func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]candidate, error) {
-	byName, order := map[string][]candidate{}, []string{}
-	inPlugins := map[string][]candidate{} // skills of plugins, by their names without the plugin
-	var kept []candidate
+	var kept, loadable []candidate
 	for _, c := range from.inFull(all) {
-		if c.skill == nil && c.isCopyOf(all) {
-			// A broken backup does not stop what it is a backup of.
+		switch {
+		case c.skill != nil:
+			loadable = append(loadable, c)
+		// A broken backup does not stop what it is a backup of.
+		case c.isCopyOf(all):
 			p.LeftOut = append(p.LeftOut, c.refusal())
-			continue
-		}
-		if c.skill == nil {
+		default:
 			kept = append(kept, c)
-			continue
 		}
-		// Names become directories, and file systems may ignore case.
-		key := strings.ToLower(c.name)
-		if c.plugin != nil {
-			own := path.Base(key)
-			inPlugins[own] = append(inPlugins[own], c)
-		}
-		if byName[key] == nil {
-			order = append(order, key)
-		}
-		byName[key] = append(byName[key], c)
 	}
+	groups, inPlugins := byName(loadable)
 	var left []copyOf
-	for _, key := range order {
-		group := byName[key]
-		// A skill outside of the plugins with the name of one in a plugin may be a version of it.
-		if group[0].plugin == nil && inPlugins[key] != nil {
-			copies, others, err := from.copiesOf(ctx, inPlugins[key], group)
-			if err != nil {
-				return nil, err
-			}
-			left, group = append(left, copies...), others
-			if len(group) == 0 {
-				continue
-			}
-		}
-		chosen, copies, err := from.separated(ctx, group)
+	for _, group := range groups {
+		chosen, copies, err := from.installable(ctx, group, inPlugins[nameKey(group[0])])
 		if err != nil {
 			return nil, err
 		}
@@ -144,22 +123,67 @@ func (p *Plan) distinct(ctx context.Context, from *fetched, all []candidate) ([]
 	for n, c := range kept {
 		kept[n] = c.besideGroup(kept)
 	}
-	// A skill is there if an equal copy is, under the name of the copy.
+	kept = p.withoutPresent(from, kept, left)
+	p.noteCopies(left)
+	return kept, nil
+}
+
+// nameKey returns the name of a candidate as a key: names become directories, and file systems may ignore
+// case.
+func nameKey(c candidate) string { return strings.ToLower(c.name) }
+
+// byName groups candidates that have their full names by these, in their order. inPlugins are the skills of
+// plugins, by the keys of their names without the plugin.
+func byName(all []candidate) (groups [][]candidate, inPlugins map[string][]candidate) {
+	at := map[string]int{}
+	inPlugins = map[string][]candidate{}
+	for _, c := range all {
+		key := nameKey(c)
+		if c.plugin != nil {
+			own := path.Base(key)
+			inPlugins[own] = append(inPlugins[own], c)
+		}
+		n, known := at[key]
+		if !known {
+			n = len(groups)
+			at[key], groups = n, append(groups, nil)
+		}
+		groups[n] = append(groups[n], c)
+	}
+	return groups, inPlugins
+}
+
+// installable returns the candidates to install among those with one name, and the others. inPlugins are the
+// skills of plugins that have the name too.
+func (f *fetched) installable(
+	ctx context.Context, group, inPlugins []candidate,
+) (chosen []candidate, left []copyOf, err error) {
+	// A skill outside of the plugins with the name of one in a plugin may be a version of it.
+	if group[0].plugin == nil && len(inPlugins) > 0 {
+		left, group, err = f.copiesOf(ctx, inPlugins, group)
+		if err != nil || len(group) == 0 {
+			return nil, left, err
+		}
+	}
+	chosen, copies, err := f.separated(ctx, group)
+	return chosen, append(left, copies...), err
+}
+
+// withoutPresent returns the candidates that are not installed, and notes how many are. A skill is there if
+// an equal copy is, under the name of the copy.
+func (p *Plan) withoutPresent(from *fetched, all []candidate, left []copyOf) []candidate {
 	present := map[string]bool{}
 	for _, c := range left {
 		present[c.taken] = present[c.taken] || c.equal && p.i.lock.from(from.origin, c.path) != nil
 	}
-	isPresent := func(c candidate) bool {
+	kept := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
 		return c.skill != nil && (present[c.path] || p.i.lock.from(from.origin, c.path) != nil)
-	}
-	total := len(kept)
-	kept = slices.DeleteFunc(kept, isPresent)
-	p.there = total - len(kept)
+	})
+	p.there = len(all) - len(kept)
 	if p.there > 0 {
 		p.notef("%d of its skills are installed already; see `skillsd update`", p.there)
 	}
-	p.noteCopies(left)
-	return kept, nil
+	return kept
 }
 
 // copyOf is a skill that is left out because another one with its name was taken.
@@ -290,7 +314,7 @@ func (f *fetched) separated(
 	if len(named) == 1 {
 		return named, nil, nil
 	}
-	slices.SortStableFunc(named, func(a, b candidate) int { return rank(a.path) - rank(b.path) })
+	slices.SortStableFunc(named, compareRanks)
 	seen := map[digest.Digest]string{}
 	for _, c := range named {
 		files, err := f.linked(ctx, c.skill)

@@ -22,7 +22,7 @@ func (m *machine) damage(tree digest.Digest) {
 // updateAll updates everything that is installed.
 func updateAll(t *testing.T, i *Installer) {
 	t.Helper()
-	u, err := i.Update(t.Context(), nil, Access{})
+	u, err := i.Update(t.Context(), nil, Moves{}, Access{})
 	if err == nil {
 		err = u.Apply(t.Context())
 	}

@@ -219,7 +219,6 @@ func (r *repository) trust(ctx context.Context, source string) error {
 		return err
 	}
 	if file == "" {
-		// Other programs read this variable, and the authority of a company is often only there.
 		file, _ = named("SSL_CERT_FILE")
 	}
 	if file != "" {

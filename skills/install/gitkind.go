@@ -3,7 +3,6 @@ package install
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"regexp"
@@ -113,16 +112,11 @@ func (gitKind) fetch(
 	ctx context.Context, p *Plan, f *fetched, access Access,
 ) (root skills.Root, err error) {
 	p.i.progress("fetching from git", 0, 0)
-	// A plan may fetch from several repositories.
-	name := "git-" + rand.Text()
-	dir := p.dir + "/" + name
-	f.close = func() error { return p.i.root.RemoveAll(dir) }
-	for _, made := range []string{"/repository", "/files"} {
-		if err := p.i.root.MkdirAll(dir+made, 0o700); err != nil {
-			return root, err
-		}
+	dir, err := p.sourceDir(f, KindGit, "repository", "files")
+	if err != nil {
+		return root, err
 	}
-	repo, commit, err := fetch(ctx, p.i.cfg.Git, p.path(name+"/repository"), f.origin.Source,
+	repo, commit, err := fetch(ctx, p.i.cfg.Git, p.i.path(dir+"/repository"), f.origin.Source,
 		cmp.Or(f.origin.Commit, f.origin.Ref), access)
 	if err != nil {
 		return root, gitError(f.origin.Source, err)
@@ -140,7 +134,7 @@ func (gitKind) fetch(
 		return root, fmt.Errorf("read %s: %w", f.origin.Source, err)
 	}
 	f.notes = out.notes()
-	root, err = f.ownRoot(p.path(name + "/files"))
+	root, err = f.ownRoot(p.i.path(dir + "/files"))
 	if len(rest) > 0 {
 		f.all = newGitTree(ctx, into, out, rest)
 	}

@@ -107,10 +107,9 @@ func (indexKind) fetch(
 func (p *Plan) index(ctx context.Context, from string, access Access) (
 	*discovery.Index, *web.Client, error,
 ) {
-	home, err := web.Parse(from, access.Insecure)
+	home, err := access.parse(from)
 	if err != nil {
-		return nil, nil, refuse("use an https:// URL, or give --insecure-transport if you trust the network",
-			"%q %v", clip(from), err)
+		return nil, nil, err
 	}
 	client := p.client(home, access)
 	if known := p.indexes[from]; known != nil {
@@ -124,9 +123,6 @@ func (p *Plan) index(ctx context.Context, from string, access Access) (
 	found, err := discovery.Parse(text.Bytes(), home)
 	if err != nil {
 		return nil, nil, &FetchError{from, err, KindIndex}
-	}
-	if p.indexes == nil {
-		p.indexes = map[string]*discovery.Index{}
 	}
 	p.indexes[from] = found
 	return found, client, nil
@@ -154,10 +150,8 @@ type part struct {
 func (p *Plan) fetchParts(
 	ctx context.Context, f *fetched, wanted []part, most int64,
 ) (root skills.Root, err error) {
-	name := "parts-" + rand.Text()
-	dir := p.dir + "/" + name
-	f.close = func() error { return p.i.root.RemoveAll(dir) }
-	if err := p.i.root.MkdirAll(dir, 0o700); err != nil {
+	dir, err := p.sourceDir(f, f.origin.Kind)
+	if err != nil {
 		return root, err
 	}
 	f.own = dir
@@ -168,23 +162,13 @@ func (p *Plan) fetchParts(
 	group.SetLimit(maxFetches)
 	for _, one := range wanted {
 		group.Go(func() error {
-			packed, into := p.dir+"/packed-"+rand.Text(), dir+"/"+one.name
-			err := one.get(within, packed, into)
+			sum, took, err := p.fetchPart(within, one, dir+"/"+one.name)
 			if within.Err() != nil {
 				return within.Err()
 			}
-			var found digest.Digest
-			if err == nil && one.digest == "" {
-				found, err = p.i.treeOf(into)
-			}
-			// Measured before the removal: a site could make a command fetch any number of parts that fail.
-			took := size(p.i.path(packed)) + size(p.i.path(into))
-			if gone := p.i.root.RemoveAll(packed); err != nil || gone != nil {
-				err = errors.Join(err, gone, p.i.root.RemoveAll(into))
-			}
 			mu.Lock()
 			defer mu.Unlock()
-			f.digests[one.name] = cmp.Or(one.digest, found)
+			f.digests[one.name] = sum
 			if err != nil {
 				f.failed[one.name] = err
 			}
@@ -209,7 +193,29 @@ func (p *Plan) fetchParts(
 		}
 		f.origin.Digest = f.digests[only]
 	}
-	return f.ownRoot(p.path(name))
+	return f.ownRoot(p.i.path(dir))
+}
+
+// fetchPart fetches a skill into a new directory. It returns the digest of the skill and the bytes on disk
+// that the fetch took. If it fails, the files are removed.
+func (p *Plan) fetchPart(
+	ctx context.Context, one part, into string,
+) (sum digest.Digest, took int64, err error) {
+	packed := p.dir + "/packed-" + rand.Text()
+	err = one.get(ctx, packed, into)
+	if ctx.Err() != nil {
+		return "", 0, ctx.Err()
+	}
+	sum = one.digest
+	if err == nil && sum == "" {
+		sum, err = p.i.treeOf(into)
+	}
+	// Measured before the removal: a site could make a command fetch any number of parts that fail.
+	took = size(p.i.path(packed)) + size(p.i.path(into))
+	if gone := p.i.root.RemoveAll(packed); err != nil || gone != nil {
+		err = errors.Join(err, gone, p.i.root.RemoveAll(into))
+	}
+	return sum, took, err
 }
 
 // wanted returns the parts of a source to fetch: the one at the path of the origin, which must match the
@@ -294,28 +300,31 @@ func (p *Plan) artifact(
 	if e.Type == discovery.TypeSkill {
 		return p.i.root.Rename(packed, into+"/SKILL.md")
 	}
-	mark := make([]byte, 4)
-	file, err := p.i.root.Open(packed)
-	if err != nil {
-		return err
-	}
-	_, err = io.ReadFull(file, mark)
-	if closed := file.Close(); err != nil || closed != nil {
-		return errors.Join(err, closed)
-	}
-	// Servers often send archives with a wrong type, and URLs may lack an extension, so the content decides.
-	if string(mark) == "PK\x03\x04" {
-		err = p.unzip(packed, into)
-	} else {
-		err = p.untar(packed, into, got.Size)
-	}
-	if err != nil {
+	if err := p.unpack(packed, into, got.Size); err != nil {
 		return err
 	}
 	if _, err := p.i.root.Stat(into + "/SKILL.md"); err != nil {
 		return errors.New("the archive has no SKILL.md at its root")
 	}
 	return nil
+}
+
+// unpack extracts a downloaded archive of size bytes. Servers often send archives with a wrong type, and URLs
+// may lack an extension, so the content decides about its form.
+func (p *Plan) unpack(packed, into string, size int64) error {
+	file, err := p.i.root.Open(packed)
+	if err != nil {
+		return err
+	}
+	mark := make([]byte, 4)
+	_, err = io.ReadFull(file, mark)
+	if closed := file.Close(); err != nil || closed != nil {
+		return errors.Join(err, closed)
+	}
+	if string(mark) == "PK\x03\x04" {
+		return p.unzip(packed, into)
+	}
+	return p.untar(packed, into, size)
 }
 
 // artifactFiles downloads the files that an entry of version 0.1.0 lists.
@@ -361,7 +370,7 @@ func (i *Installer) treeOf(dir string) (digest.Digest, error) {
 		files = append(files, store.File{Path: path, Digest: sum})
 		return err
 	})
-	slices.SortFunc(files, func(a, b store.File) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(files, comparePaths)
 	return store.TreeDigest(files), err
 }
 

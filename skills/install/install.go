@@ -78,8 +78,8 @@ const (
 	lockName     = "skillsd.lock"
 	installedDir = "installed"
 	workDir      = "install"
-	guardName    = "guard"   // in workDir: locked by the running command
-	journalName  = "journal" // in workDir: the names being changed
+	journal      = workDir + "/journal" // the names being changed
+	guardName    = "guard"              // in workDir: locked by the running command
 	stagePrefix  = "tmp-"
 )
 
@@ -209,9 +209,14 @@ func (i *Installer) progress(what string, done, total int) {
 	}
 }
 
+func (i *Installer) located(given string, full Request) {
+	if i.cfg.Located != nil {
+		i.cfg.Located(given, full)
+	}
+}
+
 // recover removes the staging directories of dead commands and restores the skills that one was changing.
 func (i *Installer) recover(ctx context.Context) error {
-	const journal = workDir + "/" + journalName
 	names, err := fsys.ReadFileIn(i.root, journal, maxLock)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -399,7 +399,7 @@ func TestFailAtEachStep(t *testing.T) {
 	}
 	nothing := func(context.Context, *machine, *Installer) error { return nil }
 	update := func(ctx context.Context, i *Installer) error {
-		u, err := i.Update(ctx, nil, Access{})
+		u, err := i.Update(ctx, nil, Moves{}, Access{})
 		if err != nil {
 			return err
 		}
@@ -520,7 +520,7 @@ func TestCrashAtEachStep(t *testing.T) {
 		}
 		func() {
 			defer func() { crashed = recover() != nil }()
-			u, err := i.Update(t.Context(), []string{"a"}, Access{})
+			u, err := i.Update(t.Context(), []string{"a"}, Moves{}, Access{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,7 +2,6 @@ package install
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -106,61 +105,47 @@ func (zipKind) fetch(_ context.Context, p *Plan, f *fetched, _ Access) (skills.R
 	if f.origin.Ref == "" {
 		return f.zipRoot(f.origin.Source)
 	}
-	name, err := p.archiveDir(f)
+	dir, err := p.sourceDir(f, KindZip)
 	if err != nil {
 		return skills.Root{}, err
 	}
-	file, err := openArchive(f.origin.Source)
-	if err != nil {
+	if err := p.copyPinned(f, dir+"/archive"); err != nil {
 		return skills.Root{}, err
 	}
-	defer file.Close()
-	if err := p.copyPinned(f, file, name); err != nil {
-		return skills.Root{}, err
-	}
-	return f.zipRoot(p.path(name + "/archive"))
+	return f.zipRoot(p.i.path(dir + "/archive"))
 }
 
 func (tarKind) fetch(_ context.Context, p *Plan, f *fetched, _ Access) (root skills.Root, err error) {
 	f.base = path.Base(filepath.ToSlash(f.origin.Source))
 	f.base = f.base[:len(f.base)-len(archiveEnd(f.base))]
-	name, err := p.archiveDir(f)
+	dir, err := p.sourceDir(f, KindTar, "files")
 	if err != nil {
 		return root, err
 	}
-	file, err := openArchive(f.origin.Source)
+	file, err := p.openTar(f, dir+"/archive")
 	if err != nil {
 		return root, err
 	}
 	defer file.Close()
-	if f.origin.Ref != "" {
-		if err := p.copyPinned(f, file, name); err != nil {
-			return root, err
-		}
-		copied, err := p.i.root.Open(p.dir + "/" + name + "/archive")
-		if err != nil {
-			return root, err
-		}
-		defer copied.Close()
-		file = copied
-	}
 	info, err := file.Stat()
 	if err != nil {
 		return root, err
 	}
-	if err := p.untarFile(file, p.dir+"/"+name+"/files", info.Size()); err != nil {
+	if err := p.untarFile(file, dir+"/files", info.Size()); err != nil {
 		return root, err
 	}
-	return f.ownRoot(p.path(name + "/files"))
+	return f.ownRoot(p.i.path(dir + "/files"))
 }
 
-// archiveDir makes a directory of the plan for the files of an archive on this machine, and returns its name.
-// f.close removes it.
-func (p *Plan) archiveDir(f *fetched) (name string, err error) {
-	name = "archive-" + rand.Text()
-	dir := p.dir + "/" + name
-	f.close = func() error { return p.i.root.RemoveAll(dir) }
-	return name, p.i.root.MkdirAll(dir+"/files", 0o700)
+// openTar opens an archive on this machine, or a copy of it at a path if the user gave its digest.
+func (p *Plan) openTar(f *fetched, name string) (*os.File, error) {
+	if f.origin.Ref == "" {
+		return openArchive(f.origin.Source)
+	}
+	if err := p.copyPinned(f, name); err != nil {
+		return nil, err
+	}
+	return p.i.root.Open(name)
 }
 
 // openArchive opens an archive on this machine.
@@ -181,10 +166,15 @@ func openArchive(at string) (*os.File, error) {
 	return file, nil
 }
 
-// copyPinned copies an archive whose digest the user gave into a directory of the plan, and compares the
-// digest of the copy.
-func (p *Plan) copyPinned(f *fetched, from io.Reader, name string) error {
-	to, err := p.i.root.OpenFile(p.dir+"/"+name+"/archive", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// copyPinned copies an archive whose digest the user gave to a file below the state directory, and compares
+// the digest of the copy.
+func (p *Plan) copyPinned(f *fetched, name string) error {
+	from, err := openArchive(f.origin.Source)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := p.i.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

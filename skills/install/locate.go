@@ -30,26 +30,11 @@ const maxRefs = 32 << 20
 // Errors: *SourceError for an address of something else than a source, which it names; *FetchError; errors
 // of ctx.
 func (p *Plan) locate(ctx context.Context, req Request) (Request, error) {
-	if _, err := os.Stat(req.Source); err == nil || isArchive(req.Source) {
-		return req, nil
+	a, ok, err := addressOf(req.Source)
+	if err != nil || !ok {
+		return req, err
 	}
-	if _, ok := isIndexURL(req.Source); ok {
-		return req, nil
-	}
-	a, ok := readAddress(req.Source)
-	if !ok {
-		return req, nil
-	}
-	if a.other != "" {
-		return req, refuse("copy the address of the repository, or of the skill's directory in it",
-			"%s is %s, not a skill or a repository", clip(req.Source), a.other)
-	}
-	first, _, _ := strings.Cut(req.Source, "/")
-	if _, err := os.Stat(first); err == nil && a.dir != "" {
-		// The source is a misspelt path in a directory of this machine.
-		return req, nil
-	}
-	given := req
+	given := req.Source
 	req.Source, req.Skills = a.source, slices.Concat(req.Skills, a.skills)
 	if req.Ref == "" {
 		req.Ref = a.ref
@@ -66,17 +51,43 @@ func (p *Plan) locate(ctx context.Context, req Request) (Request, error) {
 		}
 	}
 	if !a.repo && req.Ref == "" && !isDownload(req.Source) {
-		source, err := p.whatIs(ctx, req)
+		req.Source, err = p.whatIs(ctx, req)
 		if err != nil {
 			return req, err
 		}
-		a.short = a.short || source != given.Source
-		req.Source = source
+		a.short = a.short || req.Source != given
 	}
-	if a.short && p.i.cfg.Located != nil {
-		p.i.cfg.Located(given.Source, req)
+	if a.short {
+		p.i.located(given, req)
 	}
 	return req, nil
+}
+
+// addressOf returns the address that a source is. ok is false for one that is written in full, and for one
+// that is of this machine.
+//
+// Errors: *SourceError for an address of something else than a source.
+func addressOf(given string) (a address, ok bool, err error) {
+	if _, err := os.Stat(given); err == nil || isArchive(given) {
+		return a, false, nil
+	}
+	if _, ok := isIndexURL(given); ok {
+		return a, false, nil
+	}
+	a, ok = readAddress(given)
+	if !ok {
+		return a, false, nil
+	}
+	if a.other != "" {
+		return a, false, refuse("copy the address of the repository, or of the skill's directory in it",
+			"%s is %s, not a skill or a repository", clip(given), a.other)
+	}
+	first, _, _ := strings.Cut(given, "/")
+	if _, err := os.Stat(first); err == nil && a.dir != "" {
+		// The source is a misspelt path in a directory of this machine.
+		return a, false, nil
+	}
+	return a, true, nil
 }
 
 // separate sets the ref and the directory that a page of a repository shows.
@@ -162,20 +173,36 @@ func (p *Plan) whatIs(ctx context.Context, req Request) (string, error) {
 		return req.Source, nil
 	}
 	client := p.client(at, req.Access)
+	if mayBeGit(ctx, client, at) {
+		return req.Source, ctx.Err()
+	}
+	if index := findIndex(ctx, client, at); index != nil {
+		return index.String(), nil
+	}
+	what := kindOfPage(ctx, client, at)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	return "", refuse("give the address of a repository, such as https://github.com/OWNER/REPOSITORY, "+
+		"or of a page that shows its files", "%s is %s", web.Shown(at), what)
+}
+
+// mayBeGit reports whether a URL names a repository, or its server does not show that: git may have
+// credentials for it, and otherwise names the error.
+func mayBeGit(ctx context.Context, client *web.Client, at *url.URL) bool {
 	asked := *at
 	// Only a repository answers the first request of a clone with a type of git (gitprotocol-http).
 	asked.Path, asked.RawQuery = strings.TrimRight(at.Path, "/")+"/info/refs", "service=git-upload-pack"
 	got, err := client.Fetch(ctx, &asked, maxRefs, io.Discard)
-	refused, answered := errors.AsType[*web.StatusError](err)
-	switch {
-	case ctx.Err() != nil:
-		return "", ctx.Err()
-	case err == nil && strings.HasPrefix(got.Type, "application/x-git-"):
-		return req.Source, nil
-	// git may have credentials for it, and otherwise names the error.
-	case err != nil && !answered, answered && mayBePrivate(refused.Status):
-		return req.Source, nil
+	if err == nil {
+		return strings.HasPrefix(got.Type, "application/x-git-")
 	}
+	refused, answered := errors.AsType[*web.StatusError](err)
+	return !answered || mayBePrivate(refused.Status)
+}
+
+// findIndex returns the URL of the index of the site of a URL, or nil.
+func findIndex(ctx context.Context, client *web.Client, at *url.URL) *url.URL {
 	for _, index := range indexesOf(at) {
 		var text bytes.Buffer
 		if _, err := client.Fetch(ctx, index, discovery.MaxIndex, &text); err != nil {
@@ -183,21 +210,22 @@ func (p *Plan) whatIs(ctx context.Context, req Request) (string, error) {
 		}
 		if _, err := discovery.Parse(text.Bytes(), index); err == nil || looksLikeJSON(text.Bytes()) {
 			// fetch names the fault of an index that does not parse.
-			return index.String(), nil
+			return index
 		}
 	}
-	got, err = client.Fetch(ctx, at, 1<<20, io.Discard)
-	what := "neither a git repository nor a site that publishes skills"
+	return nil
+}
+
+// kindOfPage describes a URL that is no source.
+func kindOfPage(ctx context.Context, client *web.Client, at *url.URL) string {
+	got, err := client.Fetch(ctx, at, 1<<20, io.Discard)
 	switch {
-	case ctx.Err() != nil:
-		return "", ctx.Err()
 	case err == nil && got.Type == "text/html":
-		what = "a web page, neither a git repository nor a site that publishes skills"
+		return "a web page, neither a git repository nor a site that publishes skills"
 	case err == nil && got.Type != "":
-		what = "a file of the type " + clip(got.Type) + ", not a source of skills"
+		return "a file of the type " + clip(got.Type) + ", not a source of skills"
 	}
-	return "", refuse("give the address of a repository, such as https://github.com/OWNER/REPOSITORY, "+
-		"or of a page that shows its files", "%s is %s", web.Shown(at), what)
+	return "neither a git repository nor a site that publishes skills"
 }
 
 // mayBePrivate reports whether a server answers like this for a repository that it shows to some users only.

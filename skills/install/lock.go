@@ -336,14 +336,7 @@ func (i Installed) Tampered(ctx context.Context, sk *skills.Skill) bool {
 		return index.TreeDigest != e.Tree
 	}
 	// The files of a nested skill are files of the enclosing one too.
-	var installed []store.File
-	for _, f := range e.Files {
-		if name, below := strings.CutPrefix(f.Path, inside+"/"); below {
-			f.Path = name
-			installed = append(installed, f)
-		}
-	}
-	return !slices.EqualFunc(index.Files, installed, func(now, then store.File) bool {
+	return !slices.EqualFunc(index.Files, e.Below(inside), func(now, then store.File) bool {
 		return now.Path == then.Path && now.Digest == then.Digest
 	})
 }

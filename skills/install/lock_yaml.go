@@ -140,21 +140,10 @@ func ParseLock(data []byte) (lock *Lock, err error) {
 			lock, err = nil, &LockError{What: "cannot be read as YAML"}
 		}
 	}()
-	// The text is parsed into nodes first, which keep their positions: the decoder into structs would accept
-	// aliases, and values of other types for strings.
-	var document, second yaml.Node
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
-		return nil, &LockError{What: "is empty"}
-	} else if err != nil {
-		return nil, yamlError(err)
+	top, err := lockDocument(data)
+	if err != nil {
+		return nil, err
 	}
-	if err := decoder.Decode(&second); err == nil {
-		return nil, at(&second, errors.New("a second document; a lock file has only one"))
-	} else if !errors.Is(err, io.EOF) {
-		return nil, yamlError(err)
-	}
-	top := document.Content[0]
 	if err := checkLockNode(top, ""); err != nil {
 		return nil, err
 	}
@@ -170,9 +159,41 @@ func ParseLock(data []byte) (lock *Lock, err error) {
 			"version: %q is not supported; this skillsd reads version %d",
 			clip(file.Version.Value), lockVersion))
 	}
-	lock = &Lock{}
+	entries, err := lockEntries(file.Skills.Content)
+	if err != nil {
+		return nil, err
+	}
+	return (&Lock{Skills: entries}).with(nil), nil
+}
+
+// lockDocument returns the node of the only document in a lock file. The text is parsed into nodes first,
+// which keep their positions: the decoder into structs would accept aliases, and values of other types for
+// strings.
+func lockDocument(data []byte) (*yaml.Node, error) {
+	var document, second yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	err := decoder.Decode(&document)
+	if errors.Is(err, io.EOF) {
+		return nil, &LockError{What: "is empty"}
+	}
+	if err != nil {
+		return nil, yamlError(err)
+	}
+	err = decoder.Decode(&second)
+	if err == nil {
+		return nil, at(&second, errors.New("a second document; a lock file has only one"))
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, yamlError(err)
+	}
+	return document.Content[0], nil
+}
+
+// lockEntries returns the entries of a lock file, whose nodes were checked. Two skills with one name, and a
+// skill with the name of a group of skills, are refused: both would be one directory.
+func lockEntries(rows []*yaml.Node) (entries []*Entry, err error) {
 	seen, groups := map[string]bool{}, map[string]*yaml.Node{}
-	for _, row := range file.Skills.Content {
+	for _, row := range rows {
 		entry := &Entry{}
 		err := row.Decode(entry)
 		if err != nil {
@@ -190,15 +211,14 @@ func ParseLock(data []byte) (lock *Lock, err error) {
 		if group, _, grouped := strings.Cut(name, "/"); grouped {
 			groups[group] = row
 		}
-		lock.Skills = append(lock.Skills, entry)
+		entries = append(entries, entry)
 	}
-	// Both would be one directory, with the files of a skill and other skills in it.
 	for group, row := range groups {
 		if seen[group] {
 			return nil, at(row, fmt.Errorf("%s is the name of a skill and of a group of skills", group))
 		}
 	}
-	return lock.with(nil), nil
+	return entries, nil
 }
 
 // checkLockNode checks the node at a path of a lock file: it has known keys, each once, and values of the
@@ -206,40 +226,55 @@ func ParseLock(data []byte) (lock *Lock, err error) {
 func checkLockNode(n *yaml.Node, path string) error {
 	keys, isMapping := lockKeys[path]
 	name := path[strings.LastIndexByte(path, '.')+1:]
-	plain := func(n *yaml.Node, kind yaml.Kind) bool { return n.Kind == kind && n.Anchor == "" }
+	isFiles := name == "files" || name == "taken"
 	what := ""
+	if !isMapping && !isFiles {
+		what = checkLockText(n, name)
+	} else if !isPlain(n, yaml.MappingNode) {
+		what = "is not a mapping"
+	}
 	switch {
-	case isMapping || name == "files" || name == "taken":
-		if !plain(n, yaml.MappingNode) {
-			what = "is not a mapping"
-		}
-	// Encode omits empty values, so an empty one was not written by it.
-	case !plain(n, yaml.ScalarNode) || n.Value == "":
-		what = "is not a text"
-	case name == "enabled" && n.Value != "true" && n.Value != "false":
-		what = "is neither true nor false"
-	case name == "installedAt":
-		if _, err := time.Parse(time.RFC3339, n.Value); err != nil {
-			what = "is not a time"
-		}
-	}
-	if what != "" {
+	case what != "":
 		return at(n, errors.New(strings.TrimPrefix(name+": "+what, ": ")))
-	}
-	// The keys are paths, so each is checked like a value.
-	if name == "files" || name == "taken" {
+	case isFiles:
+		// The keys are paths, so each is checked like a value.
 		for _, c := range n.Content {
 			if err := checkLockNode(c, path+".path or value"); err != nil {
 				return err
 			}
 		}
-		return nil
+	case isMapping:
+		return checkLockMapping(n, path, keys)
 	}
+	return nil
+}
+
+// isPlain reports whether a node is of a kind, and neither an alias nor the target of one.
+func isPlain(n *yaml.Node, kind yaml.Kind) bool { return n.Kind == kind && n.Anchor == "" }
+
+// checkLockText returns the fault of the node of the text with a name, or "".
+func checkLockText(n *yaml.Node, name string) string {
+	switch {
+	// Encode omits empty values, so an empty one was not written by it.
+	case !isPlain(n, yaml.ScalarNode) || n.Value == "":
+		return "is not a text"
+	case name == "enabled" && n.Value != "true" && n.Value != "false":
+		return "is neither true nor false"
+	case name == "installedAt":
+		if _, err := time.Parse(time.RFC3339, n.Value); err != nil {
+			return "is not a time"
+		}
+	}
+	return ""
+}
+
+// checkLockMapping checks a mapping with some known keys at a path of a lock file, and the values in it.
+func checkLockMapping(n *yaml.Node, path string, keys []string) error {
 	values := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
 		switch known := slices.Contains(keys, key.Value) || slices.Contains(keys, key.Value+"?"); {
-		case !known || !plain(key, yaml.ScalarNode):
+		case !known || !isPlain(key, yaml.ScalarNode):
 			all := strings.ReplaceAll(strings.Join(keys, ", "), "?", "")
 			return at(key, fmt.Errorf("the key %q is not known; there are %s", clip(key.Value), all))
 		case values[key.Value] != nil:
@@ -256,7 +291,7 @@ func checkLockNode(n *yaml.Node, path string) error {
 			continue
 		case value == nil:
 			return at(n, fmt.Errorf("%s: is missing", key))
-		case key == "skills" && !plain(value, yaml.SequenceNode):
+		case key == "skills" && !isPlain(value, yaml.SequenceNode):
 			return at(value, errors.New("skills: is not a list"))
 		case key == "skills":
 			below = value.Content

@@ -317,34 +317,39 @@ type claim struct {
 	share float64 // see likeness
 }
 
-// grant gives each claimed place to the skill that is most like it. If unsure is set, nothing shows which one
-// that is if two are equally like it, and neither gets the place or is gone. It returns the claims that were
-// granted.
-func (s *search) grant(claims []claim, unsure bool) (granted []claim) {
-	byPlace := map[place][]claim{}
+// byPlace groups claims by the places that they are to.
+func byPlace(claims []claim) map[place][]claim {
+	groups := map[place][]claim{}
 	for _, c := range claims {
-		byPlace[c.v.at(c.to)] = append(byPlace[c.v.at(c.to)], c)
+		at := c.v.at(c.to)
+		groups[at] = append(groups[at], c)
 	}
-	for _, some := range byPlace {
-		slices.SortStableFunc(some, func(a, b claim) int {
-			return cmp.Or(cmp.Compare(b.share, a.share),
-				strings.Compare(a.v.entry.Origin.Path, b.v.entry.Origin.Path))
-		})
-		best := some[0]
-		was := best.v.entry.Origin.place()
-		tied := slices.DeleteFunc(slices.Clone(some), func(c claim) bool { return c.share != best.share })
-		isOther := func(c claim) bool { return c.v.entry.Origin.place() != was }
-		if unsure && slices.ContainsFunc(tied, isOther) {
-			doubt(tied)
-			continue
-		}
-		for _, c := range some {
-			// The path may be installed under two names.
-			if c.v.entry.Origin.place() == was {
-				s.take(c.v, c.to)
-				granted = append(granted, c)
-			}
-		}
+	return groups
+}
+
+// grant gives a place to the skill that is most like it, of those that claim it. If unsure is set, nothing
+// shows which one that is if two are equally like it, and neither gets the place or is gone. It returns the
+// claims that were granted.
+func (s *search) grant(claims []claim, unsure bool) (granted []claim) {
+	if len(claims) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(claims, func(a, b claim) int {
+		return cmp.Or(cmp.Compare(b.share, a.share),
+			strings.Compare(a.v.entry.Origin.Path, b.v.entry.Origin.Path))
+	})
+	best := claims[0]
+	was := best.v.entry.Origin.place()
+	tied := slices.DeleteFunc(slices.Clone(claims), func(c claim) bool { return c.share != best.share })
+	isOther := func(c claim) bool { return c.v.entry.Origin.place() != was }
+	if unsure && slices.ContainsFunc(tied, isOther) {
+		doubt(tied)
+		return nil
+	}
+	// The path may be installed under two names.
+	granted = slices.DeleteFunc(claims, isOther)
+	for _, c := range granted {
+		s.take(c.v, c.to)
 	}
 	return granted
 }
@@ -369,7 +374,7 @@ func (s *search) named(ctx context.Context, lost []*vanished) error {
 		name string
 	}
 	found := map[key]string{}
-	byPlace := map[place][]claim{}
+	var claims []claim
 	for _, v := range lost {
 		from := s.survey(ctx, v)
 		if s.again(v, from) {
@@ -394,17 +399,15 @@ func (s *search) named(ctx context.Context, lost []*vanished) error {
 			}
 		}
 		if to != "" {
-			byPlace[v.at(to)] = append(byPlace[v.at(to)], claim{v: v, to: to})
+			claims = append(claims, claim{v: v, to: to})
 		}
 	}
-	var claims []claim
-	for _, some := range byPlace {
+	for _, some := range byPlace(claims) {
 		if len(some) > 1 {
 			s.share(ctx, some)
 		}
-		claims = append(claims, some...)
+		s.grant(slices.DeleteFunc(some, func(c claim) bool { return c.v.err != nil }), false)
 	}
-	s.grant(slices.DeleteFunc(claims, func(c claim) bool { return c.v.err != nil }), false)
 	return nil
 }
 
@@ -454,17 +457,7 @@ func (s *search) similar(ctx context.Context, lost []*vanished) error {
 		}
 		from := s.survey(ctx, v)
 		if from.likes == nil {
-			from.likes = newLikeness(from.skills)
-			for n, c := range from.skills {
-				if s.isTaken(v, c.path) {
-					continue
-				}
-				if err := from.likes.addSkill(ctx, c.files); err != nil {
-					from.err = fmt.Errorf("%s: %w", c.path, err)
-					break
-				}
-				from.compare = append(from.compare, n)
-			}
+			s.compare(ctx, v, from)
 		}
 		near, err := s.nearest(ctx, v, from.likes)
 		v.err = cmp.Or(from.err, err)
@@ -475,8 +468,10 @@ func (s *search) similar(ctx context.Context, lost []*vanished) error {
 			alike[v] = from.likes.candidates(near)
 		}
 	}
-	for _, c := range s.grant(claims, true) {
-		c.v.found.Alike = true
+	for _, some := range byPlace(claims) {
+		for _, c := range s.grant(some, true) {
+			c.v.found.Alike = true
+		}
 	}
 	for _, v := range lost {
 		if v.err == nil && v.found.gone() {
@@ -484,6 +479,22 @@ func (s *search) similar(ctx context.Context, lost []*vanished) error {
 		}
 	}
 	return nil
+}
+
+// compare makes the likeness of the skills in the survey for a vanished one, without those at places of
+// others.
+func (s *search) compare(ctx context.Context, v *vanished, from *survey) {
+	from.likes = newLikeness(from.skills)
+	for n, c := range from.skills {
+		if s.isTaken(v, c.path) {
+			continue
+		}
+		if err := from.likes.addSkill(ctx, c.files); err != nil {
+			from.err = fmt.Errorf("%s: %w", c.path, err)
+			return
+		}
+		from.compare = append(from.compare, n)
+	}
 }
 
 // either notes which skills a vanished one may be, if nothing shows which one is: those that are like it, by

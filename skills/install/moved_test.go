@@ -93,7 +93,7 @@ func TestOneSuccessor(t *testing.T) {
 		}
 		write(t, dir, files)
 		i := m.open()
-		plan, err := i.UpdateMoved(t.Context(), nil, Moves{Follow: true}, Access{})
+		plan, err := i.Update(t.Context(), nil, Moves{Follow: true}, Access{})
 		if err = carryOut(t.Context(), plan, err); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -123,7 +123,7 @@ func TestTieIsNotPruned(t *testing.T) {
 	}
 	write(t, dir, map[string]string{"src/alpha/SKILL.md": service("alpha", "")})
 	i := m.open()
-	plan, err := i.UpdateMoved(t.Context(), nil, Moves{Follow: true, Prune: true}, Access{})
+	plan, err := i.Update(t.Context(), nil, Moves{Follow: true, Prune: true}, Access{})
 	if err = carryOut(t.Context(), plan, err); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestRenamedOnBranch(t *testing.T) {
 	r.run("checkout", "--quiet", "main")
 	i := m.open()
 	for _, follow := range []bool{false, true} {
-		plan, err := i.UpdateMoved(t.Context(), nil, Moves{Follow: follow, Prune: true}, Access{})
+		plan, err := i.Update(t.Context(), nil, Moves{Follow: follow, Prune: true}, Access{})
 		if err = carryOut(t.Context(), plan, err); err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +309,7 @@ func TestEitherIsNotPruned(t *testing.T) {
 			}
 			write(t, dir, files(test.after))
 			i := m.open()
-			plan, err := i.UpdateMoved(t.Context(), nil, Moves{Prune: true}, Access{})
+			plan, err := i.Update(t.Context(), nil, Moves{Prune: true}, Access{})
 			if err = carryOut(t.Context(), plan, err); err != nil {
 				t.Fatal(err)
 			}

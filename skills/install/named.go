@@ -81,13 +81,7 @@ func (f *fetched) takeNamed(ctx context.Context, linked *contents, of *plugin.Pl
 // all takes what the texts of the skill name.
 func (n *namer) all(ctx context.Context) error {
 	c := n.into
-	texts := []string{c.skill.File}
-	for _, r := range c.own.Resources {
-		if r.Text && r.Size <= maxNaming && !skills.IsSample(r.Path) {
-			texts = append(texts, r.Path)
-		}
-	}
-	for _, name := range texts {
+	for _, name := range namingTexts(c.skill, c.own) {
 		content, err := c.skill.Read(ctx, name, maxNaming)
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.skill, err)
@@ -107,22 +101,27 @@ func (n *namer) all(ctx context.Context) error {
 	for len(n.queue) > 0 {
 		next := n.queue[0]
 		n.queue = n.queue[1:]
-		// From text to text, most plugins lead to all of their files.
-		if !slices.Contains(programs, path.Ext(next)) {
-			continue
-		}
-		data := n.f.text(next, n.into.hides)
-		if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
-			continue
-		}
-		if err := n.text(ctx, next, data); err != nil {
-			return err
-		}
-		if err := n.loaded(ctx, next, data); err != nil {
+		if err := n.program(ctx, next); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// program takes what a file of the source names and loads, if it is a program.
+func (n *namer) program(ctx context.Context, at string) error {
+	// From text to text, most plugins lead to all of their files.
+	if !slices.Contains(programs, path.Ext(at)) {
+		return nil
+	}
+	data := n.f.text(at, n.into.hides)
+	if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
+		return nil
+	}
+	if err := n.text(ctx, at, data); err != nil {
+		return err
+	}
+	return n.loaded(ctx, at, data)
 }
 
 // text takes what a text at a path of the source names.
@@ -133,30 +132,34 @@ func (n *namer) text(ctx context.Context, at string, data []byte) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		for _, name := range choices { // the longest that exists
-			if n.exists(name) {
-				if err := n.take(ctx, name, true); err != nil {
-					return err
-				}
-				break
-			}
+		longest := slices.IndexFunc(choices, n.exists)
+		if longest < 0 {
+			continue
+		}
+		if err := n.take(ctx, choices[longest], true); err != nil {
+			return err
 		}
 	}
 	for _, name := range relative().FindAllString(string(data), maxMentions) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		name = strings.TrimRight(name, ".,:")
-		for _, dir := range []string{path.Dir(at), n.skill} {
-			below, ok := n.below(path.Join(dir, name))
-			// Another skill is a skill of its own, which clients load by its name.
-			ok = ok && !isSkillFile(below) && !isBelow(n.skill, path.Join(dir, name))
-			if ok && n.exists(below) {
-				if err := n.take(ctx, below, false); err != nil {
-					return err
-				}
-				break
-			}
+		if err := n.takeRelative(ctx, path.Dir(at), strings.TrimRight(name, ".,:")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeRelative takes the file with a path relative to a directory of the source, or else to the directory of
+// the skill.
+func (n *namer) takeRelative(ctx context.Context, dir, name string) error {
+	for _, from := range []string{dir, n.skill} {
+		at := path.Join(from, name)
+		below, ok := n.below(at)
+		// Another skill is a skill of its own, which clients load by its name.
+		if ok && !isSkillFile(below) && !plugin.Contains(n.skill, at) && n.exists(below) {
+			return n.take(ctx, below, false)
 		}
 	}
 	return nil
@@ -225,7 +228,7 @@ func pathsAfter(rest string) (choices []string) {
 
 // below returns a path of the source as a path in the plugin, if it lies there.
 func (n *namer) below(at string) (string, bool) {
-	if !fs.ValidPath(at) || at == n.plugin.Dir || !isBelow(n.plugin.Dir, at) {
+	if !fs.ValidPath(at) || at == n.plugin.Dir || !plugin.Contains(n.plugin.Dir, at) {
 		return "", false
 	}
 	if n.plugin.Dir == "." {
@@ -242,9 +245,7 @@ func (n *namer) exists(name string) bool {
 
 // take takes a file of the plugin, or a directory if that is allowed, unless it exceeds the limits.
 func (n *namer) take(ctx context.Context, name string, directories bool) error {
-	clean, err := skills.CleanPath(name)
-	if err != nil || clean != name || n.seen[name] ||
-		slices.ContainsFunc(strings.Split(name, "/"), skills.Ignored) {
+	if !isInstallable(name) || n.seen[name] {
 		return nil
 	}
 	n.seen[name] = true
@@ -266,11 +267,8 @@ func (n *namer) take(ctx context.Context, name string, directories bool) error {
 	}
 	// A name is taken whole or not at all, so its first files are given back.
 	if n.files < 0 || n.bytes < 0 {
-		for _, file := range n.into.more[before:] {
-			delete(n.into.from, file.Path)
-			n.f.giveBack(file.Size)
-		}
-		n.into.more, n.files, n.bytes = n.into.more[:before], files, size
+		n.keepFirst(before)
+		n.files, n.bytes = files, size
 		n.over = append(n.over, name)
 		return nil
 	}
@@ -281,6 +279,21 @@ func (n *namer) take(ctx context.Context, name string, directories bool) error {
 		n.queue = append(n.queue, n.into.from[file.Path])
 	}
 	return nil
+}
+
+// keepFirst gives the files that were taken back, except for the first n.
+func (t *taker) keepFirst(n int) {
+	for _, file := range t.into.more[n:] {
+		delete(t.into.from, file.Path)
+		t.f.giveBack(file.Size)
+	}
+	t.into.more = t.into.more[:n]
+}
+
+// isInstallable reports whether a skill may have a file with a path.
+func isInstallable(name string) bool {
+	clean, err := skills.CleanPath(name)
+	return err == nil && clean == name && !slices.ContainsFunc(strings.Split(name, "/"), skills.Ignored)
 }
 
 // programs are the extensions of programs that load other files: of those that run, and of modules and
@@ -362,6 +375,11 @@ const (
 	maxLookups   = 16  // of names that begin at one place of a text
 )
 
+// isWord reports whether a character is a part of a name, next to others.
+func isWord(c byte) bool {
+	return c == '_' || c == '-' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
+}
+
 // findWords sets the names that a text contains and that are not a part of a longer one there.
 //
 // Errors: errors of ctx.
@@ -374,20 +392,16 @@ func findWords(ctx context.Context, text []byte, names map[string]bool) error {
 			longest = max(longest, len(name))
 		}
 	}
-	isPart := func(at int) bool {
-		c := text[at]
-		return c == '_' || c == '-' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
-	}
 	for start := range text {
 		if start%(1<<16) == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if start > 0 && isPart(start-1) {
+		if start > 0 && isWord(text[start-1]) {
 			continue
 		}
 		lookups := 0
 		for end := start + 1; end <= min(start+longest, len(text)) && lookups < maxLookups; end++ {
-			if !lengths[end-start] || end < len(text) && isPart(end) {
+			if !lengths[end-start] || end < len(text) && isWord(text[end]) {
 				continue
 			}
 			lookups++

@@ -72,7 +72,7 @@ func TestNestedTakenByUpdate(t *testing.T) {
 	i := m.open()
 	i.cfg.Taken = takenAt("acme/old")
 	write(t, dir, map[string]string{"SKILL.md": skillText("acme") + "More.\n"})
-	u, err := i.Update(t.Context(), nil, Access{})
+	u, err := i.Update(t.Context(), nil, Moves{}, Access{})
 	if err != nil || len(u.Refused) > 0 {
 		t.Fatalf("an update that brings no path = %v, %v", u.Refused, err)
 	}
@@ -81,7 +81,7 @@ func TestNestedTakenByUpdate(t *testing.T) {
 	}
 	i.cfg.Taken = takenAt("acme/deploy")
 	write(t, dir, map[string]string{"deploy/SKILL.md": skillText("deploy")})
-	u, err = i.Update(t.Context(), nil, Access{})
+	u, err = i.Update(t.Context(), nil, Moves{}, Access{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -119,15 +119,16 @@ func (p *Plan) leave(r Refusal) {
 
 // sortRefusals sorts the skills that are not installed.
 func (p *Plan) sortRefusals() {
-	slices.SortStableFunc(p.Refused, compareRefusals)
-	slices.SortStableFunc(p.LeftOut, compareRefusals)
+	byPath := func(a, b Refusal) int { return strings.Compare(a.Path, b.Path) }
+	slices.SortStableFunc(p.Refused, byPath)
+	slices.SortStableFunc(p.LeftOut, byPath)
 }
-
-func compareRefusals(a, b Refusal) int { return strings.Compare(a.Path, b.Path) }
 
 // newPlan returns a plan that compute fills.
 func (i *Installer) newPlan(compute func(p *Plan) error) (*Plan, error) {
-	p := &Plan{i: i, dir: workDir + "/" + stagePrefix + rand.Text(), batch: i.cfg.Trees.Batch(i.root)}
+	p := &Plan{i: i, dir: workDir + "/" + stagePrefix + rand.Text(), batch: i.cfg.Trees.Batch(i.root),
+		indexes: map[string]*discovery.Index{}, tags: map[Origin]digest.Digest{},
+		servers: map[string]*listing{}}
 	for _, dir := range []string{"place", "old", "before", "base", "earlier"} {
 		if err := i.root.MkdirAll(p.dir+"/"+dir, 0o700); err != nil {
 			return nil, errors.Join(err, p.Close())
@@ -205,7 +206,7 @@ func (p *Plan) disconnect() {
 			l.end(nil)
 		}
 	}
-	p.servers = nil
+	clear(p.servers)
 }
 
 // parallel returns how many skills are stored concurrently. Most of them wait for the disk, and one sync
@@ -256,7 +257,6 @@ func (p *Plan) check(ctx context.Context) (err error) {
 		}
 		return err != nil
 	})
-	slices.SortStableFunc(p.Refused, compareRefusals)
 	// The scan above still includes the skills that were dropped since.
 	if failed == nil && len(p.Changes) < all {
 		p.New, failed = p.scan(ctx, "place")
@@ -331,6 +331,34 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	entries := p.entries()
+	if err := p.i.writeJournal(slices.Sorted(maps.Keys(entries))); err != nil {
+		return err
+	}
+	var undo []func() error
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.i.rewind(undo))
+		}
+	}()
+	// A power failure must not keep the renames and lose the journal, which undoes them.
+	if err := fsys.SyncDir(p.i.root, workDir); err != nil {
+		return err
+	}
+	if err := p.moveAll(&undo); err != nil {
+		return err
+	}
+	lock := p.i.lock.with(entries)
+	if err := p.i.writeLock(lock); err != nil {
+		return err
+	}
+	p.i.lock = lock
+	p.finish()
+	return nil
+}
+
+// entries returns the new entries of the lock file by the names that change; nil for a name that it loses.
+func (p *Plan) entries() map[string]*Entry {
 	entries := map[string]*Entry{}
 	for _, c := range p.Changes {
 		// The earlier name may differ by case, and would stay as a second entry.
@@ -341,32 +369,31 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 			entries[c.After.Name] = c.After
 		}
 	}
-	if err := p.i.before("journal"); err != nil {
+	return entries
+}
+
+// writeJournal writes the names of the skills that are about to change.
+func (i *Installer) writeJournal(names []string) error {
+	if err := i.before("journal"); err != nil {
 		return err
 	}
-	const journal = workDir + "/" + journalName
-	text := strings.Join(slices.Sorted(maps.Keys(entries)), "\n") + "\n"
-	if err := fsys.WriteFileIn(p.i.root, journal, []byte(text), 0o600); err != nil {
-		return err
-	}
-	var undo []func() error
-	defer func() {
-		if err == nil {
-			return
+	return fsys.WriteFileIn(i.root, journal, []byte(strings.Join(names, "\n")+"\n"), 0o600)
+}
+
+// rewind takes the steps that undo a commit which failed, the last one first, and removes the journal. If a
+// step fails, the journal stays for the next command.
+func (i *Installer) rewind(undo []func() error) error {
+	// In reverse order, because a rename may use a name that an earlier rename freed.
+	for _, step := range slices.Backward(undo) {
+		if err := step(); err != nil {
+			return fmt.Errorf("undo: %w", err)
 		}
-		// In reverse order, because a rename may use a name that an earlier rename freed.
-		for _, step := range slices.Backward(undo) {
-			if failed := step(); failed != nil {
-				err = errors.Join(err, fmt.Errorf("undo: %w", failed))
-				return // the journal stays for the next command
-			}
-		}
-		err = errors.Join(err, p.i.root.Remove(journal))
-	}()
-	// A power failure must not keep the renames and lose the journal, which undoes them.
-	if err := fsys.SyncDir(p.i.root, workDir); err != nil {
-		return err
 	}
+	return i.root.Remove(journal)
+}
+
+// moveAll moves the skills of the plan into place and syncs the directories. It appends how to undo that.
+func (p *Plan) moveAll(undo *[]func() error) error {
 	for _, c := range p.Changes {
 		if c.lockOnly {
 			continue
@@ -374,7 +401,7 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 		if err := p.i.before("rename " + c.Name); err != nil {
 			return err
 		}
-		if err := p.move(c, &undo); err != nil {
+		if err := p.move(c, undo); err != nil {
 			return err
 		}
 	}
@@ -385,23 +412,30 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := p.i.before("lock file"); err != nil {
+	return nil
+}
+
+// writeLock replaces the lock file. It is not synced to its directory yet.
+func (i *Installer) writeLock(lock *Lock) error {
+	if err := i.before("lock file"); err != nil {
 		return err
 	}
-	lock := p.i.lock.with(entries)
 	// Written in workDir, where the next command removes leftovers of a crash.
 	const written = workDir + "/" + lockName
-	err = fsys.WriteFileIn(p.i.root, written, lock.Encode(), 0o600)
+	err := fsys.WriteFileIn(i.root, written, lock.Encode(), 0o600)
 	if err != nil {
 		return fmt.Errorf("write the lock file: %w", err)
 	}
-	err = p.i.root.Rename(written, lockName)
+	err = i.root.Rename(written, lockName)
 	if err != nil {
 		return fmt.Errorf("write the lock file: %w", err)
 	}
-	p.i.lock = lock
-	// The change is complete now. The next command removes leftovers; it also undoes the change if a power
-	// failure brings the earlier lock file back.
+	return nil
+}
+
+// finish removes what a complete change leaves, and ends the plan. The next command removes leftovers; it
+// also undoes the change if a power failure brings the earlier lock file back.
+func (p *Plan) finish() {
 	p.batch.Keep()
 	// A group whose last skill is gone has no directory; Remove leaves one that is not empty.
 	for _, c := range p.Changes {
@@ -414,7 +448,6 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 		_ = p.i.root.RemoveAll(p.dir)
 	}
 	p.dir = ""
-	return nil
 }
 
 // parents returns the directories in which the plan renames skills, the innermost first.
@@ -444,21 +477,13 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 		*undo = append(*undo, func() error { return p.i.root.Rename(to, from) })
 		return nil
 	}
-	was, is := "", ""
+	was := ""
 	if c.Before != nil {
 		was = servedDir(c.Before.Tier, c.Before.Name)
 	}
-	if c.After != nil {
-		// The directory is made even if nothing is served yet: scans of it then report skills that wait.
-		if err := p.i.root.MkdirAll(installedDir+"/"+c.After.Tier.String(), 0o700); err != nil {
-			return err
-		}
-		if c.After.Served() {
-			is = servedDir(c.After.Tier, c.After.Name)
-			if err := p.i.root.MkdirAll(path.Dir(is), 0o700); err != nil {
-				return err
-			}
-		}
+	is, err := p.i.placeFor(c.After)
+	if err != nil {
+		return err
 	}
 	if was != "" && was == is {
 		// A server that reads meanwhile sees either version, and never a missing directory. A file system
@@ -487,6 +512,21 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 		return fmt.Errorf("%s is in the way", is)
 	}
 	return rename(p.stagedDir(c.Name), is)
+}
+
+// placeFor returns the served directory of an entry, or "" if it is not served or nil, and makes the
+// directories above it.
+func (i *Installer) placeFor(e *Entry) (dir string, err error) {
+	if e == nil {
+		return "", nil
+	}
+	// The directory is made even if nothing is served yet: scans of it then report skills that wait.
+	err = i.root.MkdirAll(installedDir+"/"+e.Tier.String(), 0o700)
+	if err != nil || !e.Served() {
+		return "", err
+	}
+	dir = servedDir(e.Tier, e.Name)
+	return dir, i.root.MkdirAll(path.Dir(dir), 0o700)
 }
 
 // notef adds a note for the user.

@@ -2,7 +2,6 @@ package install
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -89,9 +88,6 @@ func namesOf(plugins []*plugin.Plugin) []string {
 	return names
 }
 
-// isBelow reports whether a path of a source is dir or below it.
-func isBelow(dir, at string) bool { return dir == "." || at == dir || strings.HasPrefix(at, dir+"/") }
-
 // without describes a source without skills, or its plugin with a name.
 func (f *fetched) without(name string) string {
 	if of := f.plugins.Find(name); of != nil && len(of.Others) > 0 {
@@ -101,7 +97,7 @@ func (f *fetched) without(name string) string {
 		return "no SKILL.md of the plugin was found"
 	}
 	for _, p := range f.plugins.Plugins {
-		isHere := isBelow(f.origin.Path, p.Dir) || isBelow(p.Dir, f.origin.Path)
+		isHere := plugin.Contains(f.origin.Path, p.Dir) || plugin.Contains(p.Dir, f.origin.Path)
 		if isHere && len(p.Others) > 0 {
 			return fmt.Sprintf("it is a %s, with %s", p.Kind, strings.Join(p.Others, ", "))
 		}
@@ -120,21 +116,21 @@ func (f *fetched) remote(name string) *plugin.Plugin {
 	return nil
 }
 
-// addRemote is addAll for the plugin of a marketplace that is in another source. The user named the
-// marketplace and the plugin, and is shown the address before anything is fetched from it.
-func (p *Plan) addRemote(ctx context.Context, req Request, of *plugin.Plugin) error {
+// remoteRequest returns the request for the plugin of a marketplace that is in another source. The user named
+// the marketplace and the plugin, and is shown the address before anything is fetched from it.
+//
+// Errors: *SourceError for an address that is not https.
+func (p *Plan) remoteRequest(req Request, of *plugin.Plugin) (*Request, error) {
 	to, at := req, of.Remote
 	to.of = factsOf(of)
 	to.Source, to.Ref, to.Subdir, to.Plugin, to.All = at.Source, at.Ref, at.Dir, "", true
 	// A marketplace must not choose a path of this machine, nor a host that only the keys of the user open.
 	if !strings.HasPrefix(to.Source, "https://") {
-		return refuse("install it from there yourself, if you trust the address",
+		return nil, refuse("install it from there yourself, if you trust the address",
 			"plugin %s is in %s, and only https is followed", clip(req.Plugin), clip(to.Source))
 	}
-	if p.i.cfg.Located != nil {
-		p.i.cfg.Located("plugin "+req.Plugin, to)
-	}
-	return p.addAll(ctx, to)
+	p.i.located("plugin "+req.Plugin, to)
+	return &to, nil
 }
 
 // leftovers returns a note with the parts of the plugins of some candidates that are not installed, or "".

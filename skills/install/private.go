@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source/plugin"
 )
 
 // clientDirs are the hidden directories of clients. Authors publish files in some directories below them, and
@@ -23,7 +24,7 @@ func (t *taker) private(real string, isDir bool) bool {
 	segments := strings.Split(real, "/")
 	own := common(segments, t.at)
 	requested := 0 // segments that the user named
-	if isBelow(t.f.origin.Path, real) && t.f.origin.Path != "." {
+	if plugin.Contains(t.f.origin.Path, real) && t.f.origin.Path != "." {
 		requested = strings.Count(t.f.origin.Path, "/") + 1
 	}
 	for n := requested; n < len(segments); n++ {
@@ -31,23 +32,30 @@ func (t *taker) private(real string, isDir bool) bool {
 		if n+1 < len(segments) {
 			below = segments[n+1]
 		}
-		isHeld := isDir || below != "" // the segment is a directory
-		// File systems may ignore case.
-		ignored := skills.Ignored(segments[n]) || skills.Ignored(strings.ToLower(segments[n]))
-		isHidden := segments[n][0] == '.' || hasShortName(segments[n])
+		isHeld := isDir || below != ""                          // the segment is a directory
 		isLocal := t.f.origin.Kind == KindDirectory && n >= own // and the skill itself is not in it
-		if (ignored || isLocal && isHidden) && !(isHeld && isPublished(segments[n], below)) {
+		if isKept(segments[n], isLocal) && !(isHeld && isPublished(segments[n], below)) {
 			return true
 		}
-		if !isLocal || !isHeld {
-			continue
-		}
-		info, err := t.f.all.Lstat(strings.Join(segments[:n+1], "/"))
-		if err != nil || info.Mode()&0o001 == 0 && !t.into.hides {
+		if isLocal && isHeld && t.isClosed(strings.Join(segments[:n+1], "/")) {
 			return true
 		}
 	}
 	return false
+}
+
+// isKept reports whether authors keep what has a name to themselves: files of version control and caches, and
+// on this machine hidden files too.
+func isKept(name string, isLocal bool) bool {
+	// File systems may ignore case.
+	return skills.Ignored(name) || skills.Ignored(strings.ToLower(name)) ||
+		isLocal && (name[0] == '.' || hasShortName(name))
+}
+
+// isClosed reports whether other users cannot enter a directory of the source.
+func (t *taker) isClosed(dir string) bool {
+	info, err := t.f.all.Lstat(dir)
+	return err != nil || info.Mode()&0o001 == 0 && !t.into.hides
 }
 
 // hidesAll reports whether the user's umask keeps every new file from other users, and the skill was written

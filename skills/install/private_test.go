@@ -64,7 +64,7 @@ func TestPrivateGit(t *testing.T) {
 	if err := apply(t.Context(), i, Request{Source: r.url, Access: with}); err != nil {
 		t.Fatal(err)
 	}
-	if plan, err := i.Update(t.Context(), nil, with); err != nil || len(plan.Refused) > 0 || plan.Close() != nil {
+	if plan, err := i.Update(t.Context(), nil, Moves{}, with); err != nil || len(plan.Refused) > 0 || plan.Close() != nil {
 		t.Errorf("update = %+v, %v", plan, err)
 	}
 	// Another host that the source redirects to is not given it.

@@ -124,10 +124,11 @@ func (c *Change) KeepsServed() bool {
 // hold moves the changes that Apply skips to Held.
 func (p *Plan) hold() {
 	p.Changes = slices.DeleteFunc(p.Changes, func(c Change) bool {
-		if c.KeepsServed() {
-			p.Held = append(p.Held, c)
+		if !c.KeepsServed() {
+			return false
 		}
-		return c.KeepsServed()
+		p.Held = append(p.Held, c)
+		return true
 	})
 }
 
@@ -207,24 +208,16 @@ func (p *Plan) same(ctx context.Context, c *Change) error {
 // assessment assesses the skill with a name and the skills nested in it.
 func assessment(ctx context.Context, name string, was, is *skills.Snapshot) (Assessment, error) {
 	all := policy.Arrival{First: was == nil || was.Skill(name) == nil}
-	for _, at := range compare.Below(name, was, is) {
-		before, err := compare.ContentOf(ctx, was, at)
-		if err != nil {
-			return Assessment{}, err
-		}
-		after, err := compare.ContentOf(ctx, is, at)
-		if err != nil {
-			return Assessment{}, err
-		}
-		facts, err := compare.Versions(ctx, before, after)
-		if err != nil {
-			return Assessment{}, err
-		}
-		all.Signals = append(all.Signals, Weigh(ctx, after.Skill, after.Index, facts.Signals)...)
-		all.Scripts = append(all.Scripts, facts.Scripts...)
-		all.Hosts = append(all.Hosts, facts.Hosts...)
-		all.Tools = append(all.Tools, facts.ToolsAdded...)
-		all.Unsearched = all.Unsearched || facts.Unsearched
+	differences, err := compare.Skills(ctx, name, was, is)
+	if err != nil {
+		return Assessment{}, err
+	}
+	for _, d := range differences {
+		all.Signals = append(all.Signals, Weigh(ctx, d.Is.Skill, d.Is.Index, d.Signals)...)
+		all.Scripts = append(all.Scripts, d.Scripts...)
+		all.Hosts = append(all.Hosts, d.Hosts...)
+		all.Tools = append(all.Tools, d.ToolsAdded...)
+		all.Unsearched = all.Unsearched || d.Unsearched
 	}
 	verdict, why := all.Assess()
 	if verdict == policy.Clean {
@@ -255,6 +248,17 @@ func Weigh(ctx context.Context, sk *skills.Skill, index *skills.Index, signals [
 // maxNaming is the maximum size of a text that is searched for the name of a file, in bytes.
 const maxNaming = 1 << 20
 
+// namingTexts returns SKILL.md and the other texts of a skill that may name files and are no samples.
+func namingTexts(sk *skills.Skill, index *skills.Index) []string {
+	texts := []string{sk.File}
+	for _, r := range index.Resources {
+		if r.Text && r.Size <= maxNaming && !skills.IsSample(r.Path) {
+			texts = append(texts, r.Path)
+		}
+	}
+	return texts
+}
+
 // isNamed reports whether SKILL.md, or another text of the skill that is not a sample, contains the name of a
 // file: with its directory if many files have the same name.
 func isNamed(ctx context.Context, sk *skills.Skill, index *skills.Index, file string) bool {
@@ -263,13 +267,7 @@ func isNamed(ctx context.Context, sk *skills.Skill, index *skills.Index, file st
 	if stem == "skill" || stem == "readme" || stem == "index" || stem == "main" {
 		name = path.Join(path.Base(path.Dir(file)), name)
 	}
-	texts := []string{sk.File}
-	for _, r := range index.Resources {
-		if r.Text && !skills.IsSample(r.Path) && r.Size <= maxNaming {
-			texts = append(texts, r.Path)
-		}
-	}
-	return slices.ContainsFunc(texts, func(text string) bool {
+	return slices.ContainsFunc(namingTexts(sk, index), func(text string) bool {
 		content, err := sk.Read(ctx, text, maxNaming)
 		// A text that cannot be read may contain the name.
 		return err != nil || strings.Contains(string(content.Data), name) || followsAll(content.Data, file)
@@ -322,16 +320,8 @@ func (p *Plan) assessEarlier(ctx context.Context) error {
 //
 // Errors: errors of ctx; system errors.
 func (p *Plan) AssessAll(ctx context.Context, s Sync) (rows []Change, err error) {
-	want := s.Lock
-	if want == nil {
-		want = p.i.lock
-	}
-	entries := slices.Clone(want.Skills)
-	for n, e := range entries {
-		if s.Lock != nil {
-			e = e.foreign(p.i.lock.like(e.Name), s.TrustAccepted)
-			entries[n] = e
-		}
+	entries := s.wanted(p.i.lock).Skills
+	for _, e := range entries {
 		// The comparison with the lock file reports trees that the store lost.
 		err := p.copyStored(ctx, "place", e.Name, e.Tree)
 		if base := p.i.lock.like(e.Name).before(e.Tree); err == nil && base != nil {

@@ -3,7 +3,6 @@ package install
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"path"
 	"strings"
@@ -69,17 +68,9 @@ func (ociKind) fetch(
 		return root, err
 	}
 	defer done()
-	failed := func(err error) error {
-		_, hostile := errors.AsType[*archive.Error](err)
-		_, refused := errors.AsType[*SourceError](err)
-		if hostile || refused || errors.Is(err, context.Canceled) {
-			return err
-		}
-		return &FetchError{f.origin.Source, err, KindOCI}
-	}
 	found, err := repository.Find(ctx, cmp.Or(f.origin.Digest.String(), f.origin.Ref))
 	if err != nil {
-		return root, failed(err)
+		return root, registryError(f.origin, err)
 	}
 	f.origin.Digest, f.base, f.notes = found.Digest, path.Base(f.origin.Source), found.Notes
 	// A signature is about the digest of the manifest, so no file is fetched before it is verified.
@@ -87,23 +78,49 @@ func (ociKind) fetch(
 		return repository.Bundles(ctx, found, signed.BundleType, signed.MaxBundle)
 	})
 	if err != nil {
-		return root, failed(err)
+		return root, registryError(f.origin, err)
 	}
 	if one := found.Skills[0]; one.Name == "" {
-		name := "oci-" + rand.Text()
-		dir := p.dir + "/" + name
-		f.close = func() error { return p.i.root.RemoveAll(dir) }
-		notes, err := p.extract(ctx, repository, one, dir, maxDownload)
-		if err != nil {
-			return root, failed(err)
-		}
-		f.notes = append(f.notes, notes...)
-		return f.ownRoot(p.path(name))
+		return p.fetchImage(ctx, f, repository, one)
 	}
+	return p.fetchCollection(ctx, f, repository, found, access)
+}
+
+// registryError returns the error of a fetch from the registry of an origin. An archive that breaks a rule,
+// and a source that was refused, have errors of their own.
+func registryError(from Origin, err error) error {
+	_, hostile := errors.AsType[*archive.Error](err)
+	_, refused := errors.AsType[*SourceError](err)
+	if hostile || refused || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &FetchError{from.Source, err, KindOCI}
+}
+
+// fetchImage fetches the only artifact or image of a reference.
+func (p *Plan) fetchImage(
+	ctx context.Context, f *fetched, from *oci.Repository, one *oci.Skill,
+) (root skills.Root, err error) {
+	dir, err := p.sourceDir(f, KindOCI)
+	if err != nil {
+		return root, err
+	}
+	notes, err := p.extract(ctx, from, one, dir, maxDownload)
+	if err != nil {
+		return root, registryError(f.origin, err)
+	}
+	f.notes = append(f.notes, notes...)
+	return f.ownRoot(p.i.path(dir))
+}
+
+// fetchCollection fetches the requested skills of a collection.
+func (p *Plan) fetchCollection(
+	ctx context.Context, f *fetched, from *oci.Repository, found *oci.Found, access Access,
+) (root skills.Root, err error) {
 	parts := make([]part, len(found.Skills))
 	for n, one := range found.Skills {
 		parts[n] = part{one.Name, found.Digest, func(ctx context.Context, _, into string) error {
-			_, err := p.extract(ctx, repository, one, into, maxArtifact)
+			_, err := p.extract(ctx, from, one, into, maxArtifact)
 			return err
 		}}
 	}
@@ -113,7 +130,7 @@ func (ociKind) fetch(
 	}
 	root, err = p.fetchParts(ctx, f, parts, maxArtifacts)
 	if err != nil {
-		return root, failed(err)
+		return root, registryError(f.origin, err)
 	}
 	return root, nil
 }
@@ -145,9 +162,6 @@ func (p *Plan) resolveTag(ctx context.Context, from Origin, access Access) (dige
 	now, err := repository.Resolve(ctx, from.Ref)
 	if err != nil {
 		return "", err
-	}
-	if p.tags == nil {
-		p.tags = map[Origin]digest.Digest{}
 	}
 	p.tags[key] = now
 	return now, nil

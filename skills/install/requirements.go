@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source/plugin"
 )
 
 // wholeOf widens an origin to the whole source if required skills must be found in it. It returns the part of
@@ -28,7 +29,7 @@ func (r *Request) wholeOf(origin *Origin) (part string, err error) {
 // inPart returns the candidates at and below a path, or all if it is empty.
 func inPart(part string, all []candidate) []candidate {
 	return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
-		return part != "" && c.path != part && !strings.HasPrefix(c.path, part+"/")
+		return part != "" && !plugin.Contains(part, c.path)
 	})
 }
 
@@ -41,7 +42,7 @@ func (p *Plan) required(ctx context.Context, from *fetched, chosen []candidate) 
 	for n := 0; n < len(asking); n++ {
 		for _, name := range asking[n].skill.Frontmatter.Requires.Skills {
 			known := func(c candidate) bool {
-				return c.name == name || c.skill != nil && called(c.path, c.skill, name)
+				return c.name == name || c.skill != nil && c.called(name)
 			}
 			if slices.ContainsFunc(asking, known) || p.i.lock.clash(name) != nil {
 				continue
@@ -121,9 +122,4 @@ func mentions(text, name string) bool {
 		}
 	}
 	return false
-}
-
-// called reports whether a name is the name of the skill or of its directory.
-func called(at string, sk *skills.Skill, name string) bool {
-	return path.Base(at) == name || sk.Frontmatter.Name == name
 }

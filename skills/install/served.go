@@ -206,9 +206,6 @@ func (p *Plan) served(ctx context.Context, from Origin, access Access) *listing 
 	}
 	l.err = l.explain(l.err)
 	l.err = unfetched(ctx, from, l.err)
-	if p.servers == nil {
-		p.servers = map[string]*listing{}
-	}
 	p.servers[from.Source] = l
 	return l
 }

@@ -114,7 +114,7 @@ func TestSigned(t *testing.T) {
 			}
 			update := func(access Access) (reason string) {
 				t.Helper()
-				plan, err := i.Update(t.Context(), nil, access)
+				plan, err := i.Update(t.Context(), nil, Moves{}, access)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -243,7 +243,7 @@ func TestSignedSkills(t *testing.T) {
 			for what, all := range map[string]map[string]string{"stripped": two, "forged": with(two, "skill.oms.sig", ann.model(one)),
 				"of another": with(two, "skill.oms.sig", bob.model(two))} {
 				publish(all)
-				plan, err := i.Update(t.Context(), nil, offered)
+				plan, err := i.Update(t.Context(), nil, Moves{}, offered)
 				if err != nil || len(plan.Refused) != 1 {
 					t.Fatalf("%s: %+v, %v", what, plan, err)
 				}
@@ -252,7 +252,7 @@ func TestSignedSkills(t *testing.T) {
 				}
 			}
 			publish(with(two, "skill.oms.sig", ann.model(two)))
-			plan, err := i.Update(t.Context(), nil, Access{})
+			plan, err := i.Update(t.Context(), nil, Moves{}, Access{})
 			if err == nil {
 				err = plan.Apply(t.Context())
 			}

@@ -40,27 +40,48 @@ func (f *fetched) vouch(ctx context.Context, access Access, bundles func() ([][]
 	if err != nil {
 		return nil
 	}
+	by, identity, err := f.verify(ctx, signers, must, func(by signed.Signer) (string, error) {
+		return by.Bytes(ctx, access.Verifier, found, f.origin.Digest)
+	})
+	unverified, notVerified := errors.AsType[*unverifiedError](err)
+	switch {
+	case err == nil:
+		f.origin.Signer, f.origin.Identity, f.vouched = by, identity, true
+	case notVerified:
+		f.unsigned = unverified
+	case !errors.Is(err, signed.ErrUnsigned):
+		return err
+	}
+	return nil
+}
+
+// verify returns the first of some signers whose signature check finds, and the identity if the signer is
+// one. must is as [Access.signers] returned it.
+//
+// Errors: *SourceError if the required signature is invalid, or this machine cannot verify any;
+// *unverifiedError if none is required and none verifies; signed.ErrUnsigned if check returns it; errors of
+// ctx.
+func (f *fetched) verify(
+	ctx context.Context, signers []signed.Signer, must bool, check func(by signed.Signer) (string, error),
+) (by signed.Signer, identity string, err error) {
 	unverified := &unverifiedError{}
 	for _, by := range signers {
-		identity, err := by.Bytes(ctx, access.Verifier, found, f.origin.Digest)
+		identity, err := check(by)
 		switch {
 		case err == nil:
-			f.origin.Signer, f.origin.Identity = cmp.Or(f.origin.Signer, by), identity
-			f.vouched = true
-			return nil
+			return cmp.Or(f.origin.Signer, by), identity, nil
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return "", "", ctx.Err()
 		case unable(err) != nil:
-			return unable(err)
+			return "", "", unable(err)
 		case errors.Is(err, signed.ErrUnsigned):
-			return nil
+			return "", "", err
 		case must:
-			return f.origin.notBy(by, err)
+			return "", "", f.origin.notBy(by, err)
 		}
 		unverified.add(err)
 	}
-	f.unsigned = unverified
-	return nil
+	return "", "", unverified
 }
 
 // unverifiedError reports signatures that do not verify. The source is then treated as unsigned.
@@ -120,22 +141,13 @@ func (f *fetched) signer(
 	if err != nil {
 		return "", "", err
 	}
-	unverified := &unverifiedError{}
-	for _, by := range signers {
+	return f.verify(ctx, signers, must, func(by signed.Signer) (string, error) {
 		identity, err := by.Directory(ctx, access.Verifier, bundle.Data, name, files, neverInstalled)
-		switch {
-		case err == nil:
-			return cmp.Or(f.origin.Signer, by), identity, nil
-		case ctx.Err() != nil:
-			return "", "", ctx.Err()
-		case unable(err) != nil:
-			return "", "", unable(err)
-		case must:
-			return "", "", f.origin.notBy(by, fmt.Errorf("%s: %w", name, err))
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", name, err)
 		}
-		unverified.add(fmt.Errorf("%s: %w", name, err))
-	}
-	return "", "", unverified
+		return identity, nil
+	})
 }
 
 // unable returns an error if this machine cannot verify signatures at all, else nil.

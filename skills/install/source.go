@@ -3,6 +3,7 @@ package install
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -91,6 +92,23 @@ func (p *Plan) fetch(ctx context.Context, origin Origin, access Access) (_ *fetc
 	return f, nil
 }
 
+// sourceDir makes a directory of the plan for the files of a source, and others in it. It returns the path
+// relative to the state directory. f.close removes the directory.
+func (p *Plan) sourceDir(f *fetched, kind Kind, below ...string) (dir string, err error) {
+	// A plan may fetch several sources of one kind.
+	dir = p.dir + "/" + string(kind) + "-" + rand.Text()
+	f.close = func() error { return p.i.root.RemoveAll(dir) }
+	if err := p.i.root.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	for _, name := range below {
+		if err := p.i.root.Mkdir(dir+"/"+name, 0o700); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
 func isSkillFile(p string) bool { return strings.EqualFold(path.Base(p), "SKILL.md") }
 
 // candidate is a skill of a source.
@@ -101,6 +119,11 @@ type candidate struct {
 	failed bool   // its files could not be fetched
 	name   string // to install it under
 	plugin *plugin.Plugin
+}
+
+// called reports whether the directory of a candidate has a name, or the skill if it loads.
+func (c *candidate) called(name string) bool {
+	return path.Base(c.path) == name || c.skill != nil && c.skill.Frontmatter.Name == name
 }
 
 // ownDir returns the directory with the files of this skill alone, relative to the state directory, or "".

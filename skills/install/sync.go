@@ -30,6 +30,19 @@ type Sync struct {
 	Access
 }
 
+// wanted returns the lock file that an installation with the lock file here is made equal to, with the
+// assessments that this machine has.
+func (s Sync) wanted(here *Lock) *Lock {
+	if s.Lock == nil {
+		return here
+	}
+	want := &Lock{}
+	for _, e := range s.Lock.Skills {
+		want.Skills = append(want.Skills, e.foreign(here.like(e.Name), s.TrustAccepted))
+	}
+	return want
+}
+
 // Sync compares the installation with a lock file. The plan makes it equal: with exactly the same bytes, from
 // the store, or else by their digests, or from the recorded source at the recorded commit. If they cannot be
 // fetched, Apply fails and changes nothing; an earlier version that cannot be fetched is reported as Lost and
@@ -39,42 +52,22 @@ type Sync struct {
 // sources.
 func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 	s.Offered, s.lock = nil, s.Lock
-	want := s.Lock
-	if want == nil {
-		want = i.lock
-	}
+	want := s.wanted(i.lock)
 	return i.newPlan(func(p *Plan) error {
 		for _, e := range want.Skills {
-			if s.Lock != nil {
-				e = e.foreign(i.lock.like(e.Name), s.TrustAccepted)
-			}
-			// Checked before anything is compared, so that the plan of such a lock file is never shown.
-			if err := e.startsProgram(i.lock.like(e.Name)); s.Lock != nil && err != nil {
+			c, err := i.syncChange(ctx, s, e)
+			if err != nil {
 				return err
 			}
-			c := Change{Name: e.Name, Before: i.lock.like(e.Name), After: e}
-			// The directory of one skill must not be made in the directory of another.
-			if other := i.lock.clash(e.Name); other != nil && c.Before == nil {
-				return refuse("`skillsd remove "+other.Name+"` first",
-					"%s cannot be installed beside %s", e.Name, other.Name)
+			if c.What != "" {
+				p.Changes = append(p.Changes, c)
 			}
-			if err := i.compare(ctx, &c); err != nil {
-				return err
-			}
-			switch {
-			case c.What == "":
-				continue
-			case c.Earlier:
-				c.After = c.Before
-			case s.Lock != nil && c.Before != nil:
-				c.After = c.After.keepingEarlier(c.Before)
-			}
-			p.Changes = append(p.Changes, c)
 		}
 		for _, e := range i.lock.Skills {
 			if s.Exact && want.like(e.Name) == nil {
-				const what = "is installed and not in the lock file"
-				p.Changes = append(p.Changes, Change{Name: e.Name, Before: e, What: what})
+				c := Change{Name: e.Name, Before: e}
+				c.What, _ = c.difference()
+				p.Changes = append(p.Changes, c)
 			}
 		}
 		p.prepare = func(ctx context.Context) error { return p.obtainAll(ctx, s) }
@@ -82,51 +75,69 @@ func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 	})
 }
 
-// compare sets c.What to how an installed skill differs from the wanted entry, if it does.
-func (i *Installer) compare(ctx context.Context, c *Change) error {
-	here, e := c.Before, c.After
-	// The entries are compared first: if they differ, no file has to be read.
-	switch {
-	case here == nil:
-		c.What = "is not installed"
-	case here.Name != e.Name:
-		c.What = "is installed as " + here.Name
-	case here.Tree != e.Tree:
-		c.What = "is of another version"
-	case here.Tier != e.Tier || here.Enabled != e.Enabled || here.Served() != e.Served():
-		c.What = "has another tier or state"
-	case here.Origin != e.Origin:
-		c.What = "is from elsewhere, or another commit"
+// syncChange returns the change of a Sync that makes an installed skill equal to an entry; its What is empty
+// if the skill is.
+//
+// Errors: *SourceError if the entry may not be installed here; errors of ctx; system errors.
+func (i *Installer) syncChange(ctx context.Context, s Sync, e *Entry) (Change, error) {
+	here := i.lock.like(e.Name)
+	// Checked before anything is compared, so that the plan of such a lock file is never shown.
+	if err := e.startsProgram(here); err != nil {
+		return Change{}, err
 	}
-	if c.What != "" {
-		return nil
+	// The directory of one skill must not be made in the directory of another.
+	if other := i.lock.clash(e.Name); other != nil && here == nil {
+		return Change{}, refuse("`skillsd remove "+other.Name+"` first",
+			"%s cannot be installed beside %s", e.Name, other.Name)
 	}
-	problems, err := i.verifyEntry(ctx, here)
-	if len(problems) > 0 {
+	c := Change{Name: e.Name, Before: here, After: e}
+	c.What, _ = c.difference()
+	// If the entries differ, no file has to be read.
+	if c.What == "" {
+		problems, err := i.verifyEntry(ctx, here)
+		if err != nil || len(problems) == 0 {
+			return c, err
+		}
 		c.What = strings.TrimSpace(problems[0].Path + " " + problems[0].What)
 		c.Earlier = problems[0].Kind == ProblemEarlier
-		c.lockOnly = c.Earlier
 	}
-	return err
+	switch {
+	case c.Earlier:
+		c.After, c.lockOnly = here, true
+	case s.Lock != nil && here != nil:
+		c.After = e.keepingEarlier(here)
+	}
+	return c, nil
+}
+
+// difference returns how the installed skill of a Sync differs from the wanted entry, and what making them
+// equal does; empty if the entries are equal.
+func (c *Change) difference() (what, done string) {
+	here, e := c.Before, c.After
+	switch {
+	case here == nil:
+		return "is not installed", "installed"
+	case e == nil:
+		return "is installed and not in the lock file", "removed"
+	case here.Name != e.Name:
+		return "is installed as " + here.Name, "renamed from " + here.Name
+	case here.Tree != e.Tree:
+		return "is of another version", "changed to the version of the lock file"
+	case here.Tier != e.Tier || here.Enabled != e.Enabled || here.Served() != e.Served():
+		return "has another tier or state", "changed to the tier and the state of the lock file"
+	case here.Origin != e.Origin:
+		return "is from elsewhere, or another commit", "changed to the source and the commit of the lock file"
+	}
+	return "", ""
 }
 
 // Done returns what a Sync that was applied has done about a change.
 func (c *Change) Done() string {
-	switch here, e := c.Before, c.After; {
-	case here == nil:
-		return "installed"
-	case e == nil:
-		return "removed"
-	case c.Earlier && c.Lost != "":
+	if _, done := c.difference(); done != "" {
+		return done
+	}
+	if c.Earlier && c.Lost != "" {
 		return c.What
-	case here.Name != e.Name:
-		return "renamed from " + here.Name
-	case here.Tree != e.Tree:
-		return "changed to the version of the lock file"
-	case here.Tier != e.Tier || here.Enabled != e.Enabled || here.Served() != e.Served():
-		return "changed to the tier and the state of the lock file"
-	case here.Origin != e.Origin:
-		return "changed to the source and the commit of the lock file"
 	}
 	return "restored: " + c.What
 }

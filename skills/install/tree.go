@@ -2,7 +2,6 @@ package install
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"path"
 	"path/filepath"
@@ -25,10 +24,8 @@ func (treeKind) fetch(
 	ctx context.Context, p *Plan, f *fetched, access Access,
 ) (root skills.Root, err error) {
 	p.i.progress("fetching", 0, 0)
-	name := "tree-" + rand.Text()
-	dir, left := p.dir+"/"+name, int64(maxArtifacts)
-	f.close = func() error { return p.i.root.RemoveAll(dir) }
-	if err := p.i.root.MkdirAll(dir, 0o700); err != nil {
+	dir, err := p.sourceDir(f, KindTree)
+	if err != nil {
 		return root, err
 	}
 	into, err := p.i.root.OpenRoot(dir)
@@ -36,6 +33,7 @@ func (treeKind) fetch(
 		return root, err
 	}
 	defer into.Close()
+	left := int64(maxArtifacts)
 	at := slices.IndexFunc(access.lock.Skills,
 		func(e *Entry) bool { return e.Tree.String() == f.origin.Source })
 	for _, file := range access.lock.Skills[at].Files {
@@ -54,5 +52,5 @@ func (treeKind) fetch(
 			return root, err
 		}
 	}
-	return f.ownRoot(p.path(name))
+	return f.ownRoot(p.i.path(dir))
 }

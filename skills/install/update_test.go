@@ -24,7 +24,7 @@ func TestUpdateGit(t *testing.T) {
 
 	i := m.open()
 	was := i.Lock().Find("a")
-	u, err := i.Update(t.Context(), nil, Access{})
+	u, err := i.Update(t.Context(), nil, Moves{}, Access{})
 	if err != nil {
 		t.Fatal(err)
 	}

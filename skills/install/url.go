@@ -47,14 +47,18 @@ func isURL(source string) bool {
 		sshSource().MatchString(source)
 }
 
+// hintURL is the advice for a source that git may not be given.
+const hintURL = "use an https:// or ssh:// URL, a zip archive or a directory"
+
+// isOdd reports whether no address of a source has a character.
+func isOdd(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) || r == '\\' }
+
 // parseURL returns the protocol of a git source. Plain http and git can be changed by anyone on the network,
 // so they are accepted only for this machine unless insecure is set.
 func parseURL(source string, insecure bool) (protocol string, err error) {
-	const hint = "use an https:// or ssh:// URL, a zip archive or a directory"
-	isOdd := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) || r == '\\' }
 	// git would parse a source that begins with a hyphen as an option.
 	if strings.HasPrefix(source, "-") || len(source) > 2048 || strings.ContainsFunc(source, isOdd) {
-		return "", refuse(hint, "%q is not a URL", clip(source))
+		return "", refuse(hintURL, "%q is not a URL", clip(source))
 	}
 	if sshSource().MatchString(source) {
 		return "ssh", nil
@@ -62,31 +66,39 @@ func parseURL(source string, insecure bool) (protocol string, err error) {
 	at, err := url.Parse(source)
 	switch {
 	case strings.Contains(source, "::") && !strings.Contains(source, "://["):
-		return "", refuse(hint, "remote helpers such as ext:: are not used: %q", clip(source))
+		return "", refuse(hintURL, "remote helpers such as ext:: are not used: %q", clip(source))
 	case err != nil:
-		return "", refuse(hint, "%q is not a URL", clip(source))
+		return "", refuse(hintURL, "%q is not a URL", clip(source))
 	case strings.HasPrefix(source, "file:///") && at.RawQuery == "" && at.Fragment == "":
 		return "file", nil // a mirror on this machine; git reads file:/x as path /x on the host "file"
 	// ssh would read a host that begins with a hyphen as an option (CVE-2017-1000117).
 	case at.Host == "" || strings.HasPrefix(at.Hostname(), "-") || at.RawQuery != "" || at.Fragment != "":
-		return "", refuse(hint, "%q names no host, or has a query or a fragment", clip(at.Redacted()))
+		return "", refuse(hintURL, "%q names no host, or has a query or a fragment", clip(at.Redacted()))
 	}
+	if err := checkRemote(at, insecure); err != nil {
+		return "", err
+	}
+	return at.Scheme, nil
+}
+
+// checkRemote returns why git may not fetch from the URL of a host, or nil.
+func checkRemote(at *url.URL, insecure bool) error {
 	_, secret := at.User.Password()
-	isPlain := at.Scheme == "http" || at.Scheme == "git"
+	isCleartext := at.Scheme == "http" || at.Scheme == "git"
 	switch {
 	case secret || at.User != nil && at.Scheme != "ssh":
-		return "", refuse("leave them out: git does not prompt for them, and the lock file would store them",
+		return refuse("leave them out: git does not prompt for them, and the lock file would store them",
 			"the URL of %s holds credentials", at.Host)
 	// git passes USER@HOST to ssh as one argument, which would be an option too.
 	case strings.HasPrefix(at.User.Username(), "-"):
-		return "", refuse(hint, "%q is not a user", clip(at.User.Username()))
-	case isPlain && !insecure && !web.IsHere(at.Hostname()):
-		return "", refuse("use https://, or give --insecure-transport if you trust the network",
+		return refuse(hintURL, "%q is not a user", clip(at.User.Username()))
+	case isCleartext && !insecure && !web.IsHere(at.Hostname()):
+		return refuse("use https://, or give --insecure-transport if you trust the network",
 			"anyone on the network can change what comes over %s://", at.Scheme)
-	case !isPlain && at.Scheme != "https" && at.Scheme != "ssh":
-		return "", refuse(hint, "the protocol %s: is not used", clip(at.Scheme))
+	case !isCleartext && at.Scheme != "https" && at.Scheme != "ssh":
+		return refuse(hintURL, "the protocol %s: is not used", clip(at.Scheme))
 	}
-	return at.Scheme, nil
+	return nil
 }
 
 // baseName returns the name of a repository from its URL.

@@ -116,37 +116,44 @@ func (i *Installer) verifyStored(
 }
 
 // verifyServed compares the served directory of a skill with its entry.
+//
+// Errors: errors of ctx; system errors.
 func (i *Installer) verifyServed(ctx context.Context, e *Entry) ([]Problem, error) {
-	var problems []Problem
-	add := func(path, what string) {
-		problems = append(problems, Problem{Name: e.Name, Path: path, What: what, Kind: ProblemContent})
+	whole := func(what string) []Problem {
+		return []Problem{{Name: e.Name, What: what, Kind: ProblemContent}}
 	}
 	dir := servedDir(e.Tier, e.Name)
 	info, err := i.root.Lstat(dir)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && e.Served():
+		return whole("is missing from the served directory"), nil
 	case errors.Is(err, fs.ErrNotExist):
-		if e.Served() {
-			add("", "is missing from the served directory")
-		}
-		return problems, nil
+		return nil, nil
 	case err != nil:
 		return nil, err
 	// Content that was not accepted, or is disabled, must not be served, whatever its bytes.
 	case e.Quarantined():
-		add("", "is served although it was not accepted")
-		return problems, nil
+		return whole("is served although it was not accepted"), nil
 	case !e.Served():
-		add("", "is served although it is disabled")
-		return problems, nil
+		return whole("is served although it is disabled"), nil
 	case !info.IsDir():
-		add("", "is not a directory")
-		return problems, nil
+		return whole("is not a directory"), nil
 	}
 	root, err := i.root.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
+	return e.verifyFiles(ctx, root)
+}
+
+// verifyFiles compares the files in a directory with an entry.
+//
+// Errors: errors of ctx.
+func (e *Entry) verifyFiles(ctx context.Context, root *os.Root) (problems []Problem, err error) {
+	add := func(path, what string) {
+		problems = append(problems, Problem{Name: e.Name, Path: path, What: what, Kind: ProblemContent})
+	}
 	want := make(map[string]digest.Digest, len(e.Files))
 	for _, f := range e.Files {
 		want[f.Path] = f.Digest
@@ -285,7 +292,7 @@ func Inspect(ctx context.Context, cfg Config, most time.Duration) (found *Inspec
 		return found, err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	_, missing := root.Lstat(workDir + "/" + journalName)
+	_, missing := root.Lstat(journal)
 	found.Interrupted = missing == nil
 	within, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"net/url"
@@ -87,24 +86,33 @@ func resolveURL(given, ref string, insecure bool) (Origin, error) {
 	return Origin{Kind: KindURL, Source: at.String()}, nil
 }
 
+// parse parses the URL of a source on a web server.
+//
+// Errors: *SourceError.
+func (a Access) parse(source string) (*url.URL, error) {
+	at, err := web.Parse(source, a.Insecure)
+	if err != nil {
+		return nil, refuse("use an https:// URL, or give --insecure-transport if you trust the network",
+			"%q %v", clip(source), err)
+	}
+	return at, nil
+}
+
 // fetch downloads an archive from a web server. If the origin has a digest, it must match.
 func (urlKind) fetch(
 	ctx context.Context, p *Plan, f *fetched, access Access,
 ) (root skills.Root, err error) {
 	p.i.progress("fetching", 0, 0)
-	home, err := web.Parse(f.origin.Source, access.Insecure)
+	home, err := access.parse(f.origin.Source)
 	if err != nil {
-		return root, refuse("use an https:// URL, or give --insecure-transport if you trust the network",
-			"%q %v", clip(f.origin.Source), err)
+		return root, err
 	}
-	name := "web-" + rand.Text()
-	dir := p.dir + "/" + name
-	f.close = func() error { return p.i.root.RemoveAll(dir) }
-	if err := p.i.root.MkdirAll(dir+"/files", 0o700); err != nil {
+	dir, err := p.sourceDir(f, KindURL, "files")
+	if err != nil {
 		return root, err
 	}
 	if isSkillFile(home.Path) {
-		return p.skillFile(ctx, f, access, home, name)
+		return p.skillFile(ctx, f, access, home, dir+"/files")
 	}
 	end := archiveEnd(home.Path)
 	f.base = strings.TrimSuffix(path.Base(home.Path), home.Path[len(home.Path)-len(end):])
@@ -129,21 +137,21 @@ func (urlKind) fetch(
 		return root, err
 	}
 	if isZip(home.Path) {
-		return f.zipRoot(p.path(name + "/archive"))
+		return f.zipRoot(p.i.path(dir + "/archive"))
 	}
 	if err := p.untar(dir+"/archive", dir+"/files", got.Size); err != nil {
 		return root, err
 	}
-	return f.ownRoot(p.path(name + "/files"))
+	return f.ownRoot(p.i.path(dir + "/files"))
 }
 
-// skillFile downloads a SKILL.md into a directory of its own. The name of the directory that it is in is the
-// name of the skill, unless its frontmatter has one.
+// skillFile downloads a SKILL.md into a directory below the state directory. The name of the directory that
+// it is in is the name of the skill, unless its frontmatter has one.
 func (p *Plan) skillFile(
-	ctx context.Context, f *fetched, access Access, home *url.URL, name string,
+	ctx context.Context, f *fetched, access Access, home *url.URL, dir string,
 ) (root skills.Root, err error) {
 	f.base = path.Base(path.Dir(home.Path))
-	got, err := p.download(ctx, p.client(home, access), home, p.dir+"/"+name+"/files/SKILL.md", maxArtifact)
+	got, err := p.download(ctx, p.client(home, access), home, dir+"/SKILL.md", maxArtifact)
 	if err != nil {
 		return root, err
 	}
@@ -154,7 +162,7 @@ func (p *Plan) skillFile(
 	if err := f.origin.accept(digest.Digest(got.Digest)); err != nil {
 		return root, err
 	}
-	return f.ownRoot(p.path(name + "/files"))
+	return f.ownRoot(p.i.path(dir))
 }
 
 // expect sets the digest that the source must have, also in later updates.

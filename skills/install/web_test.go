@@ -161,7 +161,7 @@ func TestInstallURLPinned(t *testing.T) {
 	}
 	// An update accepts no other bytes.
 	s.put("/a.zip", zipOf(t, map[string]string{"SKILL.md": skillText("a") + "More.\n"}))
-	plan, err := i.Update(t.Context(), nil, Access{})
+	plan, err := i.Update(t.Context(), nil, Moves{}, Access{})
 	if err != nil || len(plan.Refused) != 1 || !strings.Contains(plan.Refused[0].Reason, "--sha256") {
 		t.Errorf("update = %+v, %v", plan, err)
 	}

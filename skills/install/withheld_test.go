@@ -29,7 +29,7 @@ func TestWithheldIsJudgedAsAWhole(t *testing.T) {
 	}
 	publish := func(w *world, more ...string) { write(w.T, w.dir, text(more...)) }
 	update := func(w *world) {
-		plan, err := w.i.UpdateMoved(w.Context(), nil, Moves{Follow: true}, Access{})
+		plan, err := w.i.Update(w.Context(), nil, Moves{Follow: true}, Access{})
 		if err := carryOut(w.Context(), plan, err); err != nil {
 			w.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestWithheldMoves(t *testing.T) {
 	r.run("mv", "a", "b")
 	r.commit(map[string]string{"b/more.md": "More.\n"})
 	i := m.open()
-	plan, err := i.UpdateMoved(t.Context(), nil, Moves{Follow: true}, Access{})
+	plan, err := i.Update(t.Context(), nil, Moves{Follow: true}, Access{})
 	if err := carryOut(t.Context(), plan, err); err != nil {
 		t.Fatal(err)
 	}

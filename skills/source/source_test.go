@@ -1,10 +1,7 @@
 package source_test
 
 import (
-	"context"
-	"embed"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -15,80 +12,13 @@ import (
 	"testing/fstest"
 
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/source"
 )
-
-// embedded has a name of its own: a SKILL.md below skills/ would be served to who works on this.
-//
-//go:embed testdata/embedded.md
-var embedded embed.FS
-
-func ExampleFS() {
-	text, err := fs.ReadFile(embedded, "testdata/embedded.md")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	src := source.FS(fstest.MapFS{"embedded/SKILL.md": {Data: text}}, "the program")
-	root := skills.Root{Dir: src.Origin(), Tier: skills.TierBuiltin, FS: src}
-	snapshot, err := skills.Scan(context.Background(), []skills.Root{root}, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, sk := range snapshot.Skills {
-		fmt.Println(sk.Path, "from", sk.Root.Dir)
-	}
-	// Output: embedded from the program
-}
 
 func mapFS() fstest.MapFS {
 	return fstest.MapFS{
 		"demo/SKILL.md":      {Data: []byte(skill)},
 		"demo/a.txt":         {Data: []byte("a")},
 		"demo/scripts/ok.sh": {Data: []byte("#!/bin/sh\n"), Mode: 0o755},
-	}
-}
-
-// The version of a tree differs with every name, mode and byte, and with nothing else.
-func TestVersion(t *testing.T) {
-	t.Parallel()
-	base := version(t, source.FS(mapFS(), "x"))
-	if again := version(t, source.FS(mapFS(), "elsewhere")); again != base {
-		t.Errorf("version = %s, then %s", base, again)
-	}
-	seen := map[string]string{base: "the tree as it is"}
-	for name, change := range map[string]func(fstest.MapFS){
-		"a byte": func(m fstest.MapFS) { m["demo/a.txt"] = &fstest.MapFile{Data: []byte("b")} },
-		"a mode": func(m fstest.MapFS) {
-			m["demo/a.txt"] = &fstest.MapFile{Data: []byte("a"),
-				Mode: 0o755}
-		},
-		"a name":      func(m fstest.MapFS) { m["demo/b.txt"] = m["demo/a.txt"]; delete(m, "demo/a.txt") },
-		"a file more": func(m fstest.MapFS) { m["demo/b.txt"] = &fstest.MapFile{} },
-		"a directory": func(m fstest.MapFS) { m["demo/empty"] = &fstest.MapFile{Mode: fs.ModeDir | 0o755} },
-	} {
-		m := mapFS()
-		change(m)
-		v := version(t, source.FS(m, "x"))
-		if other, ok := seen[v]; ok {
-			t.Errorf("the version after the change of %s is that of %s", name, other)
-		}
-		seen[v] = name
-	}
-	odd := mapFS()
-	odd["demo/pipe"] = &fstest.MapFile{Mode: fs.ModeNamedPipe}
-	if v, err := source.FS(odd, "x").Version(t.Context()); err == nil {
-		t.Errorf("the version of a tree with a FIFO = %s", v)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	src := source.FS(mapFS(), "x")
-	if _, err := src.Version(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("Version after cancel = %v", err)
-	}
-	if v := version(t, src); v != base {
-		t.Errorf("version after a call that was canceled = %s, want %s", v, base)
 	}
 }
 
@@ -165,26 +95,24 @@ func TestOddFileSystems(t *testing.T) {
 			m := mapFS()
 			m["other/x"] = &fstest.MapFile{}
 			fsys := oddFS{t, m, map[string][]fs.DirEntry{test.dir: {test.entry}}}
-			for _, fsys := range []fs.FS{fsys, source.FS(fsys, "odd")} {
-				snapshot := scan(t, skills.Root{Dir: "odd", FS: fsys})
-				if len(snapshot.Skills) != 1 || snapshot.Skills[0].Path != "demo" {
-					t.Fatalf("skills = %v, %v", snapshot.Skills, snapshot.Diagnostics)
-				}
-				if d := snapshot.Diagnostics; len(d) > 1 || (len(d) == 1) != (test.code != "") ||
-					len(d) == 1 && d[0].Code != test.code {
-					t.Errorf("diagnostics = %v, want %q", d, test.code)
-				}
-				x := index(t, snapshot.Skills[0])
-				if x.TreeDigest != want {
-					t.Errorf("resources = %v", x.Resources)
-				}
-				found := false
-				for _, d := range x.Diagnostics {
-					found = found || d.Path == test.skipped
-				}
-				if test.skipped != "" && !found {
-					t.Errorf("nothing is said of %q: %v", test.skipped, x.Diagnostics)
-				}
+			snapshot := scan(t, skills.Root{Dir: "odd", FS: fsys})
+			if len(snapshot.Skills) != 1 || snapshot.Skills[0].Path != "demo" {
+				t.Fatalf("skills = %v, %v", snapshot.Skills, snapshot.Diagnostics)
+			}
+			if d := snapshot.Diagnostics; len(d) > 1 || (len(d) == 1) != (test.code != "") ||
+				len(d) == 1 && d[0].Code != test.code {
+				t.Errorf("diagnostics = %v, want %q", d, test.code)
+			}
+			x := index(t, snapshot.Skills[0])
+			if x.TreeDigest != want {
+				t.Errorf("resources = %v", x.Resources)
+			}
+			found := false
+			for _, d := range x.Diagnostics {
+				found = found || d.Path == test.skipped
+			}
+			if test.skipped != "" && !found {
+				t.Errorf("nothing is said of %q: %v", test.skipped, x.Diagnostics)
 			}
 		})
 	}

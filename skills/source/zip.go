@@ -77,11 +77,11 @@ func (z *Zip) Version(context.Context) (string, error) {
 func (z *Zip) Close() error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if z.closed || z.now == nil {
-		z.closed = true
+	isOpen := !z.closed && z.now != nil
+	z.closed = true
+	if !isOpen {
 		return nil
 	}
-	z.closed = true
 	return z.now.file.Close()
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -70,16 +71,12 @@ func ReadHeld(state string, lock *install.Lock) map[string]*HeldUpdate {
 // Errors: the error of writing.
 func NoteHeld(state string, plan *install.Plan, lock *install.Lock) error {
 	before := ReadHeld(state, lock)
-	held := ReadHeld(state, lock)
+	held := maps.Clone(before)
 	for i := range plan.Changes {
 		delete(held, plan.Changes[i].Name)
 	}
 	for _, c := range plan.Held {
 		held[c.Name] = &HeldUpdate{c.After.Tree, c.After.Verdict, c.After.Why, c.Moves()}
-	}
-	same := len(before) == len(held)
-	for name, h := range held {
-		same = same && before[name] != nil && *before[name] == *h
 	}
 	file := filepath.Join(state, heldFile)
 	if len(held) == 0 {
@@ -89,7 +86,7 @@ func NoteHeld(state string, plan *install.Plan, lock *install.Lock) error {
 		}
 		return err
 	}
-	if same {
+	if maps.EqualFunc(before, held, func(a, b *HeldUpdate) bool { return *a == *b }) {
 		return nil
 	}
 	text, err := json.MarshalIndent(held, "", "  ")

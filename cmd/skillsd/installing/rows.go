@@ -22,33 +22,35 @@ func Mark(
 			continue
 		}
 		e, inside := lock.Holding(row.Path)
-		switch {
-		case e == nil:
-			row.Reasons = append(row.Reasons, "is not in the lock file: see `skillsd doctor`")
-			row.NeedsLook = true
-		case row.TreeDigest != "" && (inside == "" && e.Tree != row.TreeDigest ||
-			inside != "" && isTampered(ctx, snapshot.Skill(row.Path), lock.In(state))):
-			row.Reasons = append(row.Reasons, "was changed where it is installed, and not by an update: "+
-				"`skillsd sync` brings back what was installed")
-			row.NeedsLook = true
-			// A changed skill still came from its origin, so the row shows that too.
-			fallthrough
-		default:
-			row.Origin = report.OriginText(e)
-			if h := held[e.Name]; h != nil && inside == "" {
-				row.Reasons = append(row.Reasons, h.Text()+"; "+h.Hint(e.Name))
-				row.NeedsLook = true
-			}
+		if e == nil {
+			warn(row, "is not in the lock file: see `skillsd doctor`")
+			continue
 		}
-		if e != nil && inside == "" {
-			row.Taken = e.Taken
+		isTampered := row.TreeDigest != "" && e.Tree != row.TreeDigest
+		if inside != "" {
+			sk := snapshot.Skill(row.Path)
+			isTampered = sk != nil && lock.In(state).Tampered(ctx, sk)
+		}
+		if isTampered {
+			warn(row, "was changed where it is installed, and not by an update: "+
+				"`skillsd sync` brings back what was installed")
+		}
+		// A changed skill still came from its origin, so the row shows that too.
+		row.Origin = report.OriginText(e)
+		if inside != "" {
+			continue
+		}
+		row.Taken = e.Taken
+		if h := held[e.Name]; h != nil {
+			warn(row, h.Text()+"; "+h.Hint(e.Name))
 		}
 	}
 }
 
-// isTampered reports whether a skill, if it is served, is not what was installed.
-func isTampered(ctx context.Context, sk *skills.Skill, installed install.Installed) bool {
-	return sk != nil && installed.Tampered(ctx, sk)
+// warn adds a reason for a user to look at a row.
+func warn(row *report.SkillRow, reason string) {
+	row.Reasons = append(row.Reasons, reason)
+	row.NeedsLook = true
 }
 
 // WithInstalled adds a row, from the lock file, for each skill installed in a state directory that is not

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -51,38 +52,16 @@ func Replay(
 	tree func(ctx context.Context, d digest.Digest) (TreeFile, error),
 ) iter.Seq2[*Shown, error] {
 	return func(yield func(*Shown, error) bool) {
-		f := &shownFinder{ctx: ctx, records: records, session: query.Session,
-			trees: map[string][]TreeFile{}}
-		opened := map[digest.Digest]bool{}
 		// A file may have been shown before its skill was activated, so the trees are opened first.
-		activated := provenance.Query{Session: query.Session,
-			Kinds: []provenance.Kind{provenance.KindSkillActivated}}
-		for e, err := range records.Events(ctx, activated) {
-			if err != nil {
-				// The events are read again below, with the same error.
-				break
-			}
-			row := story.StepOf(e).Activation
-			if row == nil || row.Skillsd == nil || opened[row.Skillsd.TreeDigest] {
-				continue
-			}
-			opened[row.Skillsd.TreeDigest] = true
-			if read, err := tree(ctx, row.Skillsd.TreeDigest); err == nil {
-				f.trees[e.Skill] = append(f.trees[e.Skill], read)
-			}
-		}
+		f := &shownFinder{ctx: ctx, records: records, session: query.Session,
+			trees: openTrees(ctx, records, query.Session, tree)}
 		for e, err := range records.Events(ctx, query) {
-			var found []Shown
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			found, err = f.shownBy(story.StepOf(e))
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			err = f.silent
+			found, err := f.shownBy(story.StepOf(e))
+			err = cmp.Or(err, f.silent)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -94,6 +73,31 @@ func Replay(
 			}
 		}
 	}
+}
+
+// openTrees opens the stored trees that a session activated, by the paths of their skills. A tree that cannot
+// be opened is left out.
+func openTrees(
+	ctx context.Context, records provenance.Reader, session string,
+	open func(ctx context.Context, d digest.Digest) (TreeFile, error),
+) map[string][]TreeFile {
+	trees, opened := map[string][]TreeFile{}, map[digest.Digest]bool{}
+	for e, err := range records.Events(ctx, provenance.Query{Session: session,
+		Kinds: []provenance.Kind{provenance.KindSkillActivated}}) {
+		if err != nil {
+			// Replay reads the events again, with the same error.
+			break
+		}
+		row := story.StepOf(e).Activation
+		if row == nil || row.Skillsd == nil || opened[row.Skillsd.TreeDigest] {
+			continue
+		}
+		opened[row.Skillsd.TreeDigest] = true
+		if read, err := open(ctx, row.Skillsd.TreeDigest); err == nil {
+			trees[e.Skill] = append(trees[e.Skill], read)
+		}
+	}
+	return trees
 }
 
 // forAgent is a reader for an agent's shell: its events of runs contain only what the model was shown.
@@ -236,62 +240,77 @@ type shownFinder struct {
 }
 
 // shownBy returns the texts that an event showed.
+//
+// Errors: the error of an event that cannot be read.
 func (f *shownFinder) shownBy(step *story.Step) ([]Shown, error) {
 	s := Shown{Seq: step.Seq, Time: provenance.Stamp(step.Time), Skill: step.Skill, Path: step.Path}
 	switch step.Action {
 	case story.Loaded:
-		row := step.Activation
 		// An activation that was preloaded, or whose skill had been shown before, showed nothing.
-		if row == nil || !row.SentBy(step.Event) {
-			return nil, step.Malformed
+		if row := step.Activation; row != nil && row.SentBy(step.Event) {
+			return f.instructions(s, row), nil
 		}
-		s.What, s.Digest = "instructions", row.Digest.String()
-		data, err := f.find(row.Digest, s.Skill, s.Path)
-		s.Offset = frontmatter.BodyOffset(data)
-		return s.with(data[s.Offset:], err), nil
+		return nil, step.Malformed
 	case story.Read:
-		row := step.Resource
-		if row == nil {
+		if step.Resource == nil {
 			return nil, step.Malformed
 		}
-		if row.Error != nil {
-			return s.failed(row.Error), nil
-		}
-		x := row.Skillsd
-		// A binary file that was read by its path was named and not shown.
-		if x == nil || x.Offset == nil || x.Bytes == nil || *x.Bytes == 0 {
-			return nil, nil
-		}
-		s.What, s.Digest, s.Offset, s.Bytes = "file", row.ObservedDigest.String(), *x.Offset, int(*x.Bytes)
-		return s.with(f.part(s.Skill, row)), nil
+		return f.file(s, step.Resource), nil
 	case story.Ran:
-		row := step.Run
-		if row == nil {
+		if step.Run == nil {
 			return nil, step.Malformed
 		}
-		if row.Error != nil && row.Error.Code == "outcome_unknown" && len(step.Decision) == 0 {
-			// The outcome is of a lost server, and no client got it.
+		// Without a decision, the outcome is of a lost server, and no client got it.
+		if e := step.Run.Error; e != nil && e.Code == "outcome_unknown" && len(step.Decision) == 0 {
 			return nil, nil
 		}
-		if row.Error != nil {
-			return s.failed(row.Error), nil
-		}
-		// Earlier versions recorded late outcomes as shown.
-		if row.Skillsd == nil || row.Skillsd.Late {
-			return nil, nil
-		}
-		found := f.output(s, "stdout", row.Skillsd.Stdout.Shown, row.Skillsd.Stdout.Bytes)
-		found = append(found, f.output(s, "stderr", row.Skillsd.Stderr.Shown, row.Skillsd.Stderr.Bytes)...)
-		for _, made := range row.Skillsd.Out {
-			s.Path = "/out/" + made.Name
-			found = append(found, f.output(s, "made", made.Shown, made.Bytes)...)
-		}
-		return found, nil
+		return f.outputs(s, step.Run), nil
 	case story.Refused:
 		s.What = "denial"
 		return s.with([]byte(step.Detail+"\n"), nil), nil
 	}
 	return nil, nil
+}
+
+// instructions returns the SKILL.md that was sent, without its frontmatter.
+func (f *shownFinder) instructions(s Shown, row *cfharness.Activation) []Shown {
+	s.What, s.Digest = "instructions", row.Digest.String()
+	data, err := f.find(row.Digest, s.Skill, s.Path)
+	s.Offset = frontmatter.BodyOffset(data)
+	return s.with(data[s.Offset:], err)
+}
+
+// file returns the part of a file that was read, or the error.
+func (f *shownFinder) file(s Shown, row *cfharness.ResourceRead) []Shown {
+	if row.Error != nil {
+		return s.failed(row.Error)
+	}
+	x := row.Skillsd
+	// A binary file that was read by its path was named and not shown.
+	if x == nil || x.Offset == nil || x.Bytes == nil || *x.Bytes == 0 {
+		return nil
+	}
+	s.What, s.Digest, s.Offset, s.Bytes = "file", row.ObservedDigest.String(), *x.Offset, int(*x.Bytes)
+	return s.with(f.part(s.Skill, row))
+}
+
+// outputs returns the texts that a run wrote and that were shown, or the error.
+func (f *shownFinder) outputs(s Shown, row *cfharness.ScriptExecution) []Shown {
+	if row.Error != nil {
+		return s.failed(row.Error)
+	}
+	x := row.Skillsd
+	// Earlier versions recorded late outcomes as shown.
+	if x == nil || x.Late {
+		return nil
+	}
+	found := f.output(s, "stdout", x.Stdout.Shown, x.Stdout.Bytes)
+	found = append(found, f.output(s, "stderr", x.Stderr.Shown, x.Stderr.Bytes)...)
+	for _, made := range x.Out {
+		s.Path = "/out/" + made.Name
+		found = append(found, f.output(s, "made", made.Shown, made.Bytes)...)
+	}
+	return found
 }
 
 // with returns s with its text, or with the reason why the text is missing.

@@ -96,27 +96,14 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 		return nil, err
 	}
 	r := index.Resource(path)
-	if r != nil && r.Program() == nil {
+	if r == nil {
+		return nil, exit.Errorf(exit.Failure, hintScripts(index), "the skill %s has no script %s", sk.Path,
+			path)
+	}
+	if r.Program() == nil {
 		return nil, exit.Errorf(exit.Failure, "outside scripts/ a script ends in one of "+
 			strings.Join(sh.Extensions(), ", ")+", or has a shebang and no extension",
 			"no interpreter runs %s", Printable(sk.Path+":"+path))
-	}
-	if r == nil {
-		var there, outside []string
-		for _, other := range index.Resources {
-			switch {
-			case other.Script != nil:
-				there = append(there, other.Path)
-			case other.Outside != nil && other.Outside.Runtime != "":
-				outside = append(outside, other.Path)
-			}
-		}
-		there = append(there, outside...)
-		hint := "it has no scripts"
-		if len(there) > 0 {
-			hint = "it has: " + Printable(strings.Join(there[:min(len(there), 10)], ", "))
-		}
-		return nil, exit.Errorf(exit.Failure, hint, "the skill %s has no script %s", sk.Path, path)
 	}
 	content, err := sk.Read(ctx, path, 1<<20)
 	if errors.Is(err, skills.ErrTooLarge) {
@@ -142,6 +129,24 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 	}
 	f.Signals = signalsOf(index, path)
 	return f, nil
+}
+
+// hintScripts lists the scripts of a skill, first those below scripts/.
+func hintScripts(index *skills.Index) string {
+	var there, outside []string
+	for _, r := range index.Resources {
+		switch {
+		case r.Script != nil:
+			there = append(there, r.Path)
+		case r.Outside != nil && r.Outside.Runtime != "":
+			outside = append(outside, r.Path)
+		}
+	}
+	there = append(there, outside...)
+	if len(there) == 0 {
+		return "it has no scripts"
+	}
+	return "it has: " + Printable(strings.Join(there[:min(len(there), 10)], ", "))
 }
 
 // signalsOf returns the findings about one file of a skill.

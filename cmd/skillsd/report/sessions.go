@@ -31,48 +31,60 @@ func SessionRows(ctx context.Context, records provenance.Reader, sessions []prov
 	rows := make([]SessionRow, len(sessions))
 	for i, s := range sessions {
 		rows[i].Session = s
-		add := func(name string) {
+		for _, name := range loaded(ctx, records, s) {
 			name = OneLine(name)
 			if name != "" && !slices.Contains(rows[i].Skills, name) {
 				rows[i].Skills = append(rows[i].Skills, name)
 			}
 		}
-		// The view may lag behind the record. Reading every record would take far longer; only a server that
-		// was killed at its end leaves no view.
-		view, err := records.Stored(ctx, s.ID, provenance.ActivationsFile)
-		if err != nil && s.Counts.Activations > 0 {
-			for e, err := range records.Events(ctx, provenance.Query{Session: s.ID,
-				Kinds: []provenance.Kind{provenance.KindSkillActivated}}) {
-				if err != nil {
-					break
-				}
-				add(e.Skill)
-			}
-		}
-		if err != nil {
-			continue
-		}
-		text, err := fsys.ReadAll(view, 4<<20)
-		view.Close()
-		if err != nil {
-			continue
-		}
-		var loaded struct {
-			Type        string                 `json:"type"`
-			Activations []cfharness.Activation `json:"activations"`
-		}
-		if json.Unmarshal(text, &loaded) != nil || loaded.Type != cfharness.TypeActivations {
-			continue
-		}
-		for _, load := range loaded.Activations {
-			name := load.Name
-			if load.Skillsd != nil {
-				name = load.Skillsd.Path
-			}
-			add(name)
-		}
 	}
 	return rows
+}
+
+// loaded returns the skills that a session loaded, in this order, as far as its view or its record is
+// readable.
+func loaded(ctx context.Context, records provenance.Reader, s provenance.Session) (names []string) {
+	// The view may lag behind the record. Reading every record would take far longer; only a server that was
+	// killed at its end leaves no view.
+	view, err := records.Stored(ctx, s.ID, provenance.ActivationsFile)
+	if err == nil {
+		return viewed(view)
+	}
+	if s.Counts.Activations == 0 {
+		return nil
+	}
+	for e, err := range records.Events(ctx, provenance.Query{Session: s.ID,
+		Kinds: []provenance.Kind{provenance.KindSkillActivated}}) {
+		if err != nil {
+			break
+		}
+		names = append(names, e.Skill)
+	}
+	return names
+}
+
+// viewed returns the skills in a view of activations, which it closes.
+func viewed(view io.ReadCloser) (names []string) {
+	text, err := fsys.ReadAll(view, 4<<20)
+	view.Close()
+	if err != nil {
+		return nil
+	}
+	var rows struct {
+		Type        string                 `json:"type"`
+		Activations []cfharness.Activation `json:"activations"`
+	}
+	if json.Unmarshal(text, &rows) != nil || rows.Type != cfharness.TypeActivations {
+		return nil
+	}
+	for _, load := range rows.Activations {
+		name := load.Name
+		if load.Skillsd != nil {
+			name = load.Skillsd.Path
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 // WriteSessions writes the sessions as a table with a heading. With columns 0 its lines have any length;
@@ -224,19 +236,7 @@ func WriteTimeline(
 			return err
 		}
 		if day == "" {
-			who := strings.TrimSuffix(e.Principal+", "+e.Client, ", ")
-			fmt.Fprintf(w, "session %s (%s)\n", session, OneLine(who))
-			switch info, err := e.SessionInfo(); {
-			case err != nil || info == nil || e.Parent == "":
-			case info.Child:
-				fmt.Fprintf(w, "child of %s\n", OneLine(e.Parent))
-			// In earlier versions, a session with a profile may be a child or a continuation.
-			case info.Profile == "":
-				fmt.Fprintf(w, "continues %s\n", OneLine(e.Parent))
-			}
-			for _, child := range children {
-				fmt.Fprintf(w, "has the child %s\n", OneLine(child))
-			}
+			writeFamily(w, session, e, children)
 		}
 		if d := e.Time.Local().Format(time.DateOnly); d != day {
 			day = d
@@ -253,6 +253,23 @@ func WriteTimeline(
 		}
 	}
 	return nil
+}
+
+// writeFamily writes the owner, the parent and the children of a session, from its first event.
+func writeFamily(w io.Writer, session string, first *provenance.Event, children []string) {
+	who := strings.TrimSuffix(first.Principal+", "+first.Client, ", ")
+	fmt.Fprintf(w, "session %s (%s)\n", session, OneLine(who))
+	switch info, err := first.SessionInfo(); {
+	case err != nil || info == nil || first.Parent == "":
+	case info.Child:
+		fmt.Fprintf(w, "child of %s\n", OneLine(first.Parent))
+	// In earlier versions, a session with a profile may be a child or a continuation.
+	case info.Profile == "":
+		fmt.Fprintf(w, "continues %s\n", OneLine(first.Parent))
+	}
+	for _, child := range children {
+		fmt.Fprintf(w, "has the child %s\n", OneLine(child))
+	}
 }
 
 // eventLine returns time, kind, subject and outcome of an event. The subject is truncated to fit.
@@ -279,12 +296,38 @@ func subjectOf(skill, path string) string {
 	return skill + ":" + path
 }
 
-// eventDetails returns the lines below an event: the origin of a skill; or the inputs of a script, then its
-// digest, why it was permitted and the id of its output; or how the user can change a refusal. Each is
-// truncated to the width of a line; --json has all of it.
+// eventDetails returns the lines below an event: how the user can change a refusal, or undo a run; and the
+// origin of a skill, or the inputs of a script, then its digest, why it was permitted and the id of its
+// output. The latter are truncated to the width of a line; --json has all of it.
 func eventDetails(s *story.Step, columns int) []string {
-	var given, id string
-	var facts []string
+	var lines []string
+	if s.Action == story.Refused {
+		// It is not truncated, because it may contain a command to copy.
+		if x := s.Ruling().Skillsd; x != nil && x.Operator != "" {
+			lines = append(lines, detailIndent+OneLine(x.Operator))
+		}
+	}
+	if kept := s.Facts().Kept; kept != nil {
+		undo := fmt.Sprintf("to undo its %s: skillsd undo %s", Plural(kept.Entries, "change"), s.Run.OutputID)
+		if kept.Problem != "" {
+			undo = "its changes cannot be undone: " + kept.Problem
+		}
+		lines = append(lines, detailIndent+OneLine(undo))
+	}
+	left := max(cmp.Or(columns, 80)-len(detailIndent), 20)
+	given, facts := eventFacts(s)
+	for _, words := range []string{given, strings.Join(facts, ", ")} {
+		if words != "" {
+			lines = append(lines, detailIndent+Shorten(words, left))
+		}
+	}
+	return lines
+}
+
+// eventFacts returns the origin of a skill, or the inputs of a script; and the facts about the script, none
+// of them empty.
+func eventFacts(s *story.Step) (given string, facts []string) {
+	var id string
 	var sum digest.Digest
 	switch {
 	case s.Activation != nil && s.Activation.Skillsd != nil && s.Activation.Skillsd.Origin != nil:
@@ -309,27 +352,7 @@ func eventDetails(s *story.Step, columns int) []string {
 	id = strings.TrimPrefix(id, s.Event.Session+":")
 	facts = slices.Concat([]string{shortDigest(sum)}, facts, []string{id})
 	facts = slices.DeleteFunc(facts, func(fact string) bool { return fact == "" })
-	left := max(cmp.Or(columns, 80)-len(detailIndent), 20)
-	var lines []string
-	if s.Action == story.Refused {
-		// It is not truncated, because it may contain a command to copy.
-		if x := s.Ruling().Skillsd; x != nil && x.Operator != "" {
-			lines = append(lines, detailIndent+OneLine(x.Operator))
-		}
-	}
-	if kept := s.Facts().Kept; kept != nil {
-		undo := fmt.Sprintf("to undo its %s: skillsd undo %s", Plural(kept.Entries, "change"), s.Run.OutputID)
-		if kept.Problem != "" {
-			undo = "its changes cannot be undone: " + kept.Problem
-		}
-		lines = append(lines, detailIndent+OneLine(undo))
-	}
-	for _, words := range []string{strings.TrimSpace(given), strings.Join(facts, ", ")} {
-		if words != "" {
-			lines = append(lines, detailIndent+Shorten(words, left))
-		}
-	}
-	return lines
+	return strings.TrimSpace(given), facts
 }
 
 // quoted quotes arguments, so that they cannot be confused.

@@ -185,35 +185,43 @@ func NewSkillRow(
 	row.TreeDigest, row.Form.Publishable = index.TreeDigest, index.Publishable
 	row.Diagnostics = append(row.Diagnostics, Diagnostics(index.Diagnostics)...)
 	row.Resources = append(row.Resources, index.Resources...)
-	for _, file := range index.Files {
-		r := index.Resource(file.Path)
-		if r == nil {
+	row.addPrograms(snapshot, sk, index, allow)
+	return row
+}
+
+// addPrograms adds the scripts, the code and the programs of a skill.
+func (r *SkillRow) addPrograms(
+	snapshot *skills.Snapshot, sk *skills.Skill, index *skills.Index, allow policy.Allowlist,
+) {
+	for _, f := range index.Files {
+		file := index.Resource(f.Path)
+		if file == nil {
 			// The skill file is not a resource.
 			continue
 		}
-		info := r.Program()
-		if r.Script == nil && snapshot.Nested(sk, r.Path) != nil {
+		info, isProgram := file.Program(), sh.IsProgram(f.Path, f.Executable)
+		if file.Script == nil && snapshot.Nested(sk, f.Path) != nil {
 			// The nested skill lists the file.
 			continue
 		}
-		if r.Script == nil && (info == nil || info.Runtime == "") {
-			if sh.IsProgram(r.Path, file.Executable) {
-				row.Programs = append(row.Programs, r.Path)
+		if file.Script == nil && (info == nil || info.Runtime == "") {
+			if isProgram {
+				r.Programs = append(r.Programs, f.Path)
 			}
 			continue
 		}
-		script := ScriptRow{Path: r.Path, Runtime: string(info.Runtime), Reason: info.Problem,
-			program: sh.IsProgram(r.Path, file.Executable)}
+		script := ScriptRow{Path: f.Path, Runtime: string(info.Runtime), Reason: info.Problem,
+			program: isProgram}
 		if info.Runtime != "" {
-			script.Allowed, script.Reason = allowedAs(allow.Find(sk.Path, r.Path), r.Digest, index.TreeDigest)
+			entries := allow.Find(sk.Path, f.Path)
+			script.Allowed, script.Reason = allowedAs(entries, file.Digest, index.TreeDigest)
 		}
-		if r.Script == nil {
-			row.Code = append(row.Code, script)
+		if file.Script == nil {
+			r.Code = append(r.Code, script)
 		} else {
-			row.Scripts = append(row.Scripts, script)
+			r.Scripts = append(r.Scripts, script)
 		}
 	}
-	return row
 }
 
 // OtherPrograms returns the files outside scripts/ that look like programs and that no entry allows.
@@ -419,82 +427,100 @@ const maxCode = 40
 
 // PrintSkill prints everything known about a skill.
 func PrintSkill(w io.Writer, row *SkillRow) error {
+	row.printProperties(w)
+	row.printLists(w)
+	return row.printProblems(w)
+}
+
+// printProperties prints the properties of a skill, one on each line.
+func (r *SkillRow) printProperties(w io.Writer) {
 	fact := func(name, value string) { printFact(w, "", 14, name, value) }
-	fact("skill", row.Path)
-	fact("name", row.Name)
-	fact("description", OneLine(row.Description))
-	fact("trust", row.Tier)
-	fact("directory", row.Root)
-	fact("origin", row.Origin)
-	fact("file", row.File)
-	for _, shadow := range row.Shadows {
+	fact("skill", r.Path)
+	fact("name", r.Name)
+	fact("description", OneLine(r.Description))
+	fact("trust", r.Tier)
+	fact("directory", r.Root)
+	fact("origin", r.Origin)
+	fact("file", r.File)
+	for _, shadow := range r.Shadows {
 		fact("shadows", fmt.Sprintf("the one in %s (%s)", shadow.Root, shadow.Tier))
 	}
-	state := append([]string{StateWord(row.State)}, row.Reasons...)
-	fact("state", row.mark(false)+" "+strings.Join(state, ", "))
-	fact("form", row.form())
-	fact("publishable", fmt.Sprint(row.Form.Publishable))
-	fact("license", row.License)
-	fact("compatibility", row.Compatibility)
-	fact("author", row.Author)
-	fact("version", row.Version)
-	fact("tags", strings.Join(row.Tags, ", "))
-	fact("allowed tools", strings.Join(row.AllowedTools, ", "))
-	if r := row.Requires; r != nil {
-		needs := slices.Concat(r.Commands, r.Env)
-		add := func(what string, names []string) {
-			for _, name := range names {
-				needs = append(needs, what+" "+name)
-			}
+	state := append([]string{StateWord(r.State)}, r.Reasons...)
+	fact("state", r.mark(false)+" "+strings.Join(state, ", "))
+	fact("form", r.form())
+	fact("publishable", fmt.Sprint(r.Form.Publishable))
+	fact("license", r.License)
+	fact("compatibility", r.Compatibility)
+	fact("author", r.Author)
+	fact("version", r.Version)
+	fact("tags", strings.Join(r.Tags, ", "))
+	fact("allowed tools", strings.Join(r.AllowedTools, ", "))
+	if r.Requires != nil {
+		fact("requires", r.Requires.text())
+	}
+	fact("argument hint", OneLine(r.ArgumentHint))
+	fact("dependencies", strings.Join(r.Dependencies, ", "))
+	fact("not applied", strings.Join(r.NotApplied, ", "))
+	fact("modified", r.LastModified)
+	fact("digest", r.Digest.String())
+	fact("content", r.TreeDigest.String())
+}
+
+// text returns the requirements in one line.
+func (r *requiresRow) text() string {
+	needs := slices.Concat(r.Commands, r.Env)
+	add := func(what string, names []string) {
+		for _, name := range names {
+			needs = append(needs, what+" "+name)
 		}
-		add("one of the commands", r.AnyCommands)
-		add("the platform", r.Platforms)
-		add("the skill", r.Skills)
-		add("the client's tool", r.Tools)
-		add("the MCP server in the client", r.Servers)
-		fact("requires", strings.Join(needs, ", "))
 	}
-	fact("argument hint", OneLine(row.ArgumentHint))
-	fact("dependencies", strings.Join(row.Dependencies, ", "))
-	fact("not applied", strings.Join(row.NotApplied, ", "))
-	fact("modified", row.LastModified)
-	fact("digest", row.Digest.String())
-	fact("content", row.TreeDigest.String())
-	var files, scripts [][]string
+	add("one of the commands", r.AnyCommands)
+	add("the platform", r.Platforms)
+	add("the skill", r.Skills)
+	add("the client's tool", r.Tools)
+	add("the MCP server in the client", r.Servers)
+	return strings.Join(needs, ", ")
+}
+
+// printLists prints the files, the scripts and the programs of a skill.
+func (r *SkillRow) printLists(w io.Writer) {
+	var files, taken, scripts, code [][]string
 	var programs []string
-	for _, r := range row.Resources {
-		files = append(files, []string{gap + Printable(r.Path), string(r.Kind), fmt.Sprintf("%8d", r.Size),
-			r.Digest.String()})
+	for _, f := range r.Resources {
+		files = append(files, []string{gap + Printable(f.Path), string(f.Kind), fmt.Sprintf("%8d", f.Size),
+			f.Digest.String()})
 	}
-	for i := range row.Scripts {
-		scripts = append(scripts, row.Scripts[i].cells())
-	}
-	printList(w, "files", padded(files))
-	var taken [][]string
-	for _, t := range row.Taken {
+	for _, t := range r.Taken {
 		taken = append(taken, []string{gap + Printable(t.Path), "is " + Printable(t.From)})
 	}
-	printList(w, "from elsewhere in its source", padded(taken))
-	printList(w, "scripts", padded(scripts))
+	for i := range r.Scripts {
+		scripts = append(scripts, r.Scripts[i].cells())
+	}
 	// Programs first, so that modules do not push them out of the list.
-	outside := slices.Clone(row.Code)
+	outside := slices.Clone(r.Code)
 	slices.SortStableFunc(outside, func(a, b ScriptRow) int { return cmp.Compare(a.rank(), b.rank()) })
-	var code [][]string
 	for i := range outside[:min(len(outside), maxCode)] {
 		code = append(code, outside[i].cells())
 	}
+	for _, program := range r.Programs {
+		programs = append(programs, gap+Printable(program))
+	}
+	printList(w, "files", padded(files))
+	printList(w, "from elsewhere in its source", padded(taken))
+	printList(w, "scripts", padded(scripts))
 	lines := padded(code)
 	if n := len(outside) - maxCode; n > 0 {
 		lines = append(lines, fmt.Sprintf("%s(%d more; --json has all)", gap, n))
 	}
 	printList(w, "code outside scripts/, which may be allowed by its path", lines)
-	for _, program := range row.Programs {
-		programs = append(programs, gap+Printable(program))
-	}
 	printList(w, "programs outside scripts/, which no interpreter here runs", programs)
+}
+
+// printProblems prints the diagnostics and the violations of a skill.
+func (r *SkillRow) printProblems(w io.Writer) error {
 	// The name of the directory has three rules, and the violation of one is enough to print.
 	misnamed := func(d Diagnostic) bool { return d.Code == skills.CodeNameMismatch }
-	diagnostics, violations := slices.Clone(row.Diagnostics), slices.Clone(row.Violations)
+	diagnostics, violations := slices.Clone(r.Diagnostics), slices.Clone(r.Violations)
 	if slices.ContainsFunc(diagnostics, misnamed) {
 		diagnostics = slices.DeleteFunc(diagnostics, func(d Diagnostic) bool {
 			return d.Code == skills.CodeNotPublishable
@@ -504,13 +530,13 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		})
 	}
 	for i := range diagnostics {
-		diagnostics[i].Path = row.Path + "/" + diagnostics[i].Path
+		diagnostics[i].Path = r.Path + "/" + diagnostics[i].Path
 	}
 	if err := WriteDiagnostics(w, diagnostics, math.MaxInt); err != nil {
 		return err
 	}
 	for _, v := range violations {
-		fmt.Fprintf(w, "strict: %s\n", ProblemLine(Location(row.Path+"/"+row.Skill.File, v.Line), v.Rule,
+		fmt.Fprintf(w, "strict: %s\n", ProblemLine(Location(r.Path+"/"+r.Skill.File, v.Line), v.Rule,
 			v.Message, v.Fix))
 	}
 	return nil

@@ -138,18 +138,22 @@ func (r *Update) Print(out, stderr io.Writer) {
 		fmt.Fprintf(out, "  left out: %s\n", d.Text())
 	}
 	for _, f := range r.Files {
-		kind := ""
-		if f.Script {
-			kind = " (script)"
-		}
-		fmt.Fprintf(out, "  %s: %s%s\n", f.Change, Printable(f.Path), kind)
-		// The first lines of a diff repeat the names of the files.
-		const head = 3
-		lines := strings.Split(strings.TrimRight(f.Diff, "\n"), "\n")
-		for _, line := range lines[min(head, len(lines)):] {
-			// A user decides by these lines, and a terminal could hide a part of foreign text.
-			fmt.Fprintf(out, "    %s\n", Visible(line))
-		}
+		f.print(out)
+	}
+}
+
+func (f *FileChange) print(w io.Writer) {
+	kind := ""
+	if f.Script {
+		kind = " (script)"
+	}
+	fmt.Fprintf(w, "  %s: %s%s\n", f.Change, Printable(f.Path), kind)
+	// The first lines of a diff repeat the names of the files.
+	const head = 3
+	lines := strings.Split(strings.TrimRight(f.Diff, "\n"), "\n")
+	for _, line := range lines[min(head, len(lines)):] {
+		// A user decides by these lines, and a terminal could hide a part of foreign text.
+		fmt.Fprintf(w, "    %s\n", Visible(line))
 	}
 }
 
@@ -197,62 +201,62 @@ func Arrived(ctx context.Context, snapshot *skills.Snapshot, e *install.Entry) (
 // compare adds the differences of the skill, and of the skills nested in it, between two snapshots. The first
 // one may be nil.
 func (r *Update) compare(ctx context.Context, old, new *skills.Snapshot) error {
-	// Instructions (false) and scripts (true) by path; the files of nested skills are files of the skill too.
+	differences, err := compare.Skills(ctx, r.Name, old, new)
+	if err != nil {
+		return err
+	}
 	texts := map[string]bool{}
-	var was, is compare.Content
-	for _, at := range compare.Below(r.Name, old, new) {
-		below := strings.TrimPrefix(strings.TrimPrefix(at, r.Name), "/")
-		var contents [2]compare.Content
-		for i, snapshot := range []*skills.Snapshot{old, new} {
-			content, err := compare.ContentOf(ctx, snapshot, at)
-			if err != nil {
-				return err
-			}
-			contents[i] = content
-			if content.Skill == nil {
-				continue
-			}
-			texts[path.Join(below, content.Skill.File)] = false
-			for _, file := range content.Index.Resources {
-				if file.Script != nil {
-					texts[path.Join(below, file.Path)] = true
-				}
-			}
-		}
-		from, to := contents[0], contents[1]
-		facts, err := compare.Versions(ctx, from, to)
-		if err != nil {
-			return err
-		}
-		nested := NestedUpdate{Path: at, Change: "changed", FactChanges: FactChanges{facts.ToolsAdded,
-			facts.ToolsGone, Diagnostics(facts.Signals), facts.Hosts}}
-		switch {
-		case below == "":
-			r.FactChanges, was, is = nested.FactChanges, from, to
-			continue
-		case from.Skill == nil:
-			nested.Change = "added"
-		case to.Skill == nil:
-			nested.Change = "removed"
-		case from.Index.TreeDigest == to.Index.TreeDigest:
-			continue
-		}
-		r.Nested = append(r.Nested, nested)
-	}
-	sums := [2]map[string]digest.Digest{{}, {}}
-	for i, v := range []compare.Content{was, is} {
-		if v.Skill != nil {
-			for _, f := range v.Index.Files {
-				sums[i][f.Path] = f.Digest
-			}
+	for _, d := range differences {
+		below := strings.TrimPrefix(strings.TrimPrefix(d.Path, r.Name), "/")
+		addTexts(texts, below, d.Was)
+		addTexts(texts, below, d.Is)
+		facts := FactChanges{d.ToolsAdded, d.ToolsGone, Diagnostics(d.Signals), d.Hosts}
+		if below == "" {
+			r.FactChanges = facts
+		} else if change := nestedChange(d); change != "" {
+			r.Nested = append(r.Nested, NestedUpdate{d.Path, change, facts})
 		}
 	}
-	all := maps.Clone(sums[0])
-	maps.Copy(all, sums[1])
+	r.Files = fileChanges(ctx, differences[0], texts)
+	return nil
+}
+
+// addTexts adds the texts of a version of a skill: instructions (false) and scripts (true), by path. below is
+// the path of a nested skill, whose files are files of the outer one too.
+func addTexts(texts map[string]bool, below string, v compare.Content) {
+	if v.Skill == nil {
+		return
+	}
+	texts[path.Join(below, v.Skill.File)] = false
+	for _, file := range v.Index.Resources {
+		if file.Script != nil {
+			texts[path.Join(below, file.Path)] = true
+		}
+	}
+}
+
+// nestedChange returns how a nested skill differs in one word, or "".
+func nestedChange(d compare.Difference) string {
+	switch {
+	case d.Was.Skill == nil:
+		return "added"
+	case d.Is.Skill == nil:
+		return "removed"
+	case d.Was.Index.TreeDigest == d.Is.Index.TreeDigest:
+		return ""
+	}
+	return "changed"
+}
+
+// fileChanges returns the files of a skill that differ, sorted by path. texts are as addTexts made them.
+func fileChanges(ctx context.Context, d compare.Difference, texts map[string]bool) (changes []FileChange) {
+	was, is := sumsOf(d.Was), sumsOf(d.Is)
+	all := maps.Clone(was)
+	maps.Copy(all, is)
 	for _, file := range slices.Sorted(maps.Keys(all)) {
 		script, isText := texts[file]
 		change := FileChange{Path: file, Change: "changed", Script: script}
-		switch before, after := sums[0][file], sums[1][file]; {
+		switch before, after := was[file], is[file]; {
 		case before == after:
 			continue
 		case before == "":
@@ -261,15 +265,26 @@ func (r *Update) compare(ctx context.Context, old, new *skills.Snapshot) error {
 			change.Change = "removed"
 		}
 		if isText {
-			from, ok := textOf(ctx, was, file)
-			to, also := textOf(ctx, is, file)
+			from, ok := textOf(ctx, d.Was, file)
+			to, also := textOf(ctx, d.Is, file)
 			if ok && also {
 				change.Diff = string(diff.Diff("before/"+file, from, "after/"+file, to))
 			}
 		}
-		r.Files = append(r.Files, change)
+		changes = append(changes, change)
 	}
-	return nil
+	return changes
+}
+
+// sumsOf returns the digests of the files of a version, by path.
+func sumsOf(v compare.Content) map[string]digest.Digest {
+	sums := map[string]digest.Digest{}
+	if v.Skill != nil {
+		for _, f := range v.Index.Files {
+			sums[f.Path] = f.Digest
+		}
+	}
+	return sums
 }
 
 // textOf returns the content of a file for a diff, empty if the file does not exist. ok reports whether a

@@ -89,10 +89,7 @@ func Pack(ctx context.Context, sk *skills.Skill) ([]byte, *Artifact, error) {
 		}
 		// The archive would not have the digest of the tree that is published with it.
 		if !content.Matches {
-			err = fmt.Errorf("%s changed while it was read", f.Path)
-		}
-		if err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("%s changed while it was read", f.Path)
 		}
 		left -= content.Size
 		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.Path, Size: content.Size, Mode: 0o644}

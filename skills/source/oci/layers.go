@@ -9,7 +9,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/opencontainers/image-spec/specs-go/v1"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
 
 	"github.com/skillsd/skillsd/skills/archive"
@@ -23,20 +23,9 @@ func (r *Repository) Extract(ctx context.Context, s *Skill, into *os.Root, most 
 	if s.Problem != "" {
 		return nil, fmt.Errorf("the manifest in the index: %s", s.Problem)
 	}
-	manifest := s.manifest
-	if manifest == nil {
-		// FetchAll allocates the size that the index names.
-		if s.at.Size > maxManifest {
-			return nil, fmt.Errorf("the manifest has %d bytes, more than %d", s.at.Size, maxManifest)
-		}
-		text, err := content.FetchAll(ctx, r.remote.Manifests(), s.at)
-		if err != nil {
-			return nil, fmt.Errorf("read the manifest: %w", err)
-		}
-		manifest, err = parseManifest(text, s.at.MediaType)
-		if err != nil {
-			return nil, err
-		}
+	manifest, err := r.manifest(ctx, s)
+	if err != nil {
+		return nil, err
 	}
 	e := &extraction{repository: r, into: into}
 	rules := archive.Skill()
@@ -60,6 +49,22 @@ func (r *Repository) Extract(ctx context.Context, s *Skill, into *os.Root, most 
 	}
 	const note = "devices, hard links and links that lead out are left out: %.100q and %d more"
 	return []string{fmt.Sprintf(note, e.left[0], len(e.left)-1)}, nil
+}
+
+// manifest returns the manifest of a skill, and fetches one that only an index names.
+func (r *Repository) manifest(ctx context.Context, s *Skill) (*v1.Manifest, error) {
+	if s.manifest != nil {
+		return s.manifest, nil
+	}
+	// FetchAll allocates the size that the index names.
+	if s.at.Size > maxManifest {
+		return nil, fmt.Errorf("the manifest has %d bytes, more than %d", s.at.Size, maxManifest)
+	}
+	text, err := content.FetchAll(ctx, r.remote.Manifests(), s.at)
+	if err != nil {
+		return nil, fmt.Errorf("read the manifest: %w", err)
+	}
+	return parseManifest(text, s.at.MediaType)
 }
 
 // extraction is a skill on its way to a directory.

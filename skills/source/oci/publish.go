@@ -16,7 +16,7 @@ import (
 
 // Types and annotations of published manifests.
 const (
-	ArtifactType = "application/vnd.agent.skill.v1+json"
+	artifactType = "application/vnd.agent.skill.v1+json"
 	layerType    = "application/vnd.agent.skill.content.v1.tar+gzip"
 	indexType    = "application/vnd.agent.skill.collection.v1+json"
 
@@ -64,12 +64,12 @@ func (r *Repository) Publish(ctx context.Context, list []*Packed, tag string) (d
 		config.Data = nil
 		at, err := r.pushManifest(ctx, v1.MediaTypeImageManifest, v1.Manifest{
 			Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest,
-			ArtifactType: ArtifactType, Config: config, Layers: []v1.Descriptor{layer},
+			ArtifactType: artifactType, Config: config, Layers: []v1.Descriptor{layer},
 			Annotations: annotations})
 		if err != nil {
 			return "", err
 		}
-		one.Artifact.Digest, at.ArtifactType = at.Digest, ArtifactType
+		one.Artifact.Digest, at.ArtifactType = at.Digest, artifactType
 		at.Annotations = map[string]string{nameKey: one.Artifact.Name}
 		index.Manifests = append(index.Manifests, at)
 	}

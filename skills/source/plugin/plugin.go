@@ -8,6 +8,7 @@
 package plugin
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,9 +61,8 @@ type Remote struct{ Source, Ref, Dir string }
 
 // Source is what a source declares.
 type Source struct {
-	Marketplace string // the name of its marketplace; empty without one
-	Plugins     []*Plugin
-	Problems    []string // manifests that cannot be read, with reasons
+	Plugins  []*Plugin
+	Problems []string // manifests that cannot be read, with reasons
 }
 
 // Find returns the plugin with a name, or nil.
@@ -80,7 +80,7 @@ func (s *Source) Of(dir string) (owner *Plugin) {
 	closest := -1
 	for _, p := range s.Plugins {
 		for _, at := range p.Skills {
-			if contains(at, dir) && len(at) > closest {
+			if Contains(at, dir) && len(at) > closest {
 				owner, closest = p, len(at)
 			}
 		}
@@ -92,8 +92,8 @@ func (s *Source) Of(dir string) (owner *Plugin) {
 // same skill.
 func (p *Plugin) Lists(dir string) bool { return slices.Contains(p.Skills, dir) }
 
-// contains reports whether a path is dir or below it.
-func contains(dir, at string) bool { return dir == "." || dir == at || strings.HasPrefix(at, dir+"/") }
+// Contains reports whether a path of a source is the directory dir or below it; "." is the whole source.
+func Contains(dir, at string) bool { return dir == "." || dir == at || strings.HasPrefix(at, dir+"/") }
 
 // paths is a path or a list of paths.
 type paths []string
@@ -215,35 +215,39 @@ func Read(source fs.FS) *Source {
 func (s *Source) covers(dir string) bool {
 	return dir == "." || slices.ContainsFunc(strings.Split(dir, "/"), skills.IsMaterial) ||
 		slices.ContainsFunc(s.Plugins, func(p *Plugin) bool {
-			return p.Dir != "" && p.Dir != "." && contains(p.Dir, dir)
+			return p.Dir != "" && p.Dir != "." && Contains(p.Dir, dir)
 		})
 }
 
-// read reads a JSON file of a source, and reports whether it is there and can be read.
+// read reads a manifest, and reports whether it is there and can be read. It adds a problem for one that is
+// not valid.
 func (s *Source) read(source fs.FS, file string, to any) bool {
-	f, err := source.Open(file)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
-	switch {
-	case err != nil:
-		return false // a directory, for one
-	case len(data) > maxManifest:
-		err = fmt.Errorf("has more than %d bytes", maxManifest)
-	default:
-		err = json.Unmarshal([]byte(strings.TrimPrefix(string(data), "\ufeff")), to)
-	}
+	there, err := decode(source, file, to)
 	if err != nil {
 		s.Problems = append(s.Problems, file+": "+clean(err.Error()))
 	}
-	return err == nil
+	return there && err == nil
+}
+
+// decode decodes a JSON file of a source, and reports whether it is there.
+func decode(source fs.FS, file string, to any) (there bool, err error) {
+	f, err := source.Open(file)
+	if err != nil {
+		return false, nil
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
+	if err != nil {
+		return false, nil // a directory, for one
+	}
+	if len(data) > maxManifest {
+		return true, fmt.Errorf("has more than %d bytes", maxManifest)
+	}
+	return true, json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), to)
 }
 
 // market adds the plugins of a marketplace.
 func (s *Source) market(source fs.FS, m *market) {
-	s.Marketplace = string(m.Name)
 	for n, entry := range m.Plugins {
 		if n == maxPlugins {
 			s.Problems = append(s.Problems,
@@ -409,7 +413,7 @@ func others(source fs.FS, dir string, entry, own *manifest) (all []string) {
 		var at struct {
 			Servers json.RawMessage `json:"mcpServers"`
 		}
-		if (&Source{}).read(source, path.Join(dir, file), &at) {
+		if there, err := decode(source, path.Join(dir, file), &at); there && err == nil {
 			servers = max(servers, keys(at.Servers))
 		}
 	}

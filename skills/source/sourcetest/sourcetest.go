@@ -144,9 +144,9 @@ func (m *machine) sync(lock *install.Lock) error {
 }
 
 // update brings all skills up to date; a skill that is refused is an error.
-func (m *machine) update(access install.Access) error {
+func (m *machine) update() error {
 	plan, err := m.do(m.Context(), nil, nil, func(i *install.Installer) (*install.Plan, error) {
-		return i.Update(m.Context(), nil, access)
+		return i.Update(m.Context(), nil, install.Moves{}, install.Access{})
 	})
 	if err != nil {
 		return err
@@ -248,7 +248,7 @@ func (s *suite) life() {
 	update := func(changed int) {
 		s.Helper()
 		plan, err := m.do(s.Context(), nil, nil, func(i *install.Installer) (*install.Plan, error) {
-			return i.Update(s.Context(), nil, install.Access{})
+			return i.Update(s.Context(), nil, install.Moves{}, install.Access{})
 		})
 		if err != nil || len(plan.Refused) > 0 {
 			s.Fatalf("update: %v, refused %+v", err, plan.Refused)
@@ -329,7 +329,7 @@ func (s *suite) tampered() {
 	s.publish(two("second"))
 	s.p.Tamper(s)
 	trees := m.installed()
-	m.stays(trees, "update", m.update(install.Access{}))
+	m.stays(trees, "update", m.update())
 }
 
 // names publishes a skill under the name of another skill.
@@ -437,7 +437,7 @@ func (s *suite) serverDown() {
 		do      func() error
 	}{
 		{"install", two("first"), m, func() error { return m.install(s.p.Request()) }},
-		{"update", two("second"), m, func() error { return m.update(install.Access{}) }},
+		{"update", two("second"), m, func() error { return m.update() }},
 		{"sync", nil, other, func() error { return other.sync(m.lock()) }},
 	} {
 		if c.publish != nil {
@@ -499,10 +499,10 @@ func (s *suite) wrongSigner() {
 		"of another": signed("second", forge), "stripped": two("second"),
 	} {
 		s.publish(all)
-		m.unchanged(before, "update: "+what, m.update(install.Access{}))
+		m.unchanged(before, "update: "+what, m.update())
 	}
 	s.publish(signed("second", sign))
-	if err := m.update(install.Access{}); err != nil {
+	if err := m.update(); err != nil {
 		s.Error(err)
 	}
 	for _, e := range m.lock().Skills {

@@ -76,11 +76,11 @@ func Parse(text string, insecure bool) (*url.URL, error) {
 	if err != nil || len(text) > maxURL {
 		return nil, errors.New("is not a URL")
 	}
-	return at, Check(at, insecure)
+	return at, check(at, insecure)
 }
 
-// Check returns why a URL is refused, or nil.
-func Check(at *url.URL, insecure bool) error {
+// check returns why a URL is refused, or nil.
+func check(at *url.URL, insecure bool) error {
 	switch {
 	case at.Host == "" || at.Opaque != "":
 		return errors.New("names no host")
@@ -103,8 +103,8 @@ func IsHere(host string) bool {
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// SameHost reports whether two URLs have the same scheme, host and port.
-func SameHost(a, b *url.URL) bool {
+// sameHost reports whether two URLs have the same scheme, host and port.
+func sameHost(a, b *url.URL) bool {
 	port := func(u *url.URL) string {
 		return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	}
@@ -171,7 +171,7 @@ func (c *Client) Fetch(ctx context.Context, at *url.URL, limit int64, w io.Write
 // other.
 func (c *Client) authorize(req *http.Request) {
 	switch {
-	case !SameHost(c.Home, req.URL):
+	case !sameHost(c.Home, req.URL):
 		req.Header.Del("Authorization")
 	case c.Token != "":
 		req.Header.Set("Authorization", "Bearer "+c.Token)
@@ -183,7 +183,7 @@ func (c *Client) authorize(req *http.Request) {
 func (c *Client) follow(at *url.URL) error {
 	to := *at
 	to.RawQuery, to.Fragment, to.ForceQuery = "", "", false
-	if err := Check(&to, c.Insecure); err != nil {
+	if err := check(&to, c.Insecure); err != nil {
 		return err
 	}
 	// A redirect must not remove the protection that the user chose, even with --insecure or to this machine.
@@ -254,7 +254,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := c.follow(req.URL); err != nil {
 		return nil, fmt.Errorf("%s %w", Shown(req.URL), err)
 	}
-	home := SameHost(c.Home, req.URL)
+	home := sameHost(c.Home, req.URL)
 	// A proxy would dial the address itself, past the check of this program's dialer.
 	if addr, err := netip.ParseAddr(req.URL.Hostname()); err == nil && !home {
 		if err := allowed(addr, false); err != nil {
