@@ -106,6 +106,12 @@ func (s *session) keepText(dir *os.Root, d digest.Digest, data []byte) error {
 	if err != nil {
 		return err
 	}
+	return s.keepIn(texts, d, data)
+}
+
+// keepIn links a text of the pool into the directory of the session's texts, which then stays open, or writes
+// the text there. The caller holds shown.mu.
+func (s *session) keepIn(texts *os.Root, d digest.Digest, data []byte) (err error) {
 	s.closeTexts()
 	s.texts, err = texts.Open(".")
 	if err != nil {
