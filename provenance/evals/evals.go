@@ -351,7 +351,22 @@ func (w *writer) add(e *story.Step, s *Step) error {
 	if s.What == "" {
 		return nil
 	}
-	t := &w.sum.Totals
+	if s.Tool != "" {
+		w.metrics.ToolCalls[s.Tool]++
+		w.metrics.TotalToolCalls++
+	}
+	if s.Code != "" || s.What == "ran" && (s.ExitCode == nil || *s.ExitCode != 0) {
+		w.metrics.Errors++
+	}
+	s.ShownTokens = (s.ShownBytes + BytesPerToken - 1) / BytesPerToken
+	w.sum.Totals.add(s)
+	if err := w.copies(e, s); err != nil {
+		return err
+	}
+	return w.runs.add(s)
+}
+
+func (t *Totals) add(s *Step) {
 	switch s.What {
 	case "loaded":
 		t.Loaded++
@@ -364,20 +379,8 @@ func (w *writer) add(e *story.Step, s *Step) error {
 	case "failed":
 		t.Failed++
 	}
-	if s.Tool != "" {
-		w.metrics.ToolCalls[s.Tool]++
-		w.metrics.TotalToolCalls++
-	}
-	if s.Code != "" || s.What == "ran" && (s.ExitCode == nil || *s.ExitCode != 0) {
-		w.metrics.Errors++
-	}
-	s.ShownTokens = (s.ShownBytes + BytesPerToken - 1) / BytesPerToken
 	t.ShownBytes += s.ShownBytes
 	t.ShownTokens += s.ShownTokens
-	if err := w.copies(e, s); err != nil {
-		return err
-	}
-	return w.runs.add(s)
 }
 
 // skills reads the names of the skills from the registry of the session.
