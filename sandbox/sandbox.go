@@ -231,6 +231,9 @@ type Workspace struct {
 	ReadOnly []string
 }
 
+// Off reports whether the command has no workspace.
+func (w Workspace) Off() bool { return w.Mode == "" || w.Mode == WorkspaceNone }
+
 // ProxyAddr is the address of the proxy in a sandbox with a network; it is the only way out. Commands find it
 // by environment variables, which the caller sets.
 const ProxyAddr = "127.0.0.1:3128"

@@ -367,8 +367,7 @@ func (l *launch) fits() bool {
 	if len(l.files)-pidone.FirstFD > pidone.MaxSent {
 		return false
 	}
-	if l.root && l.cmd.Workspace.Mode != "" && l.cmd.Workspace.Mode != sandbox.WorkspaceNone &&
-		l.owners == nil {
+	if l.root && !l.cmd.Workspace.Off() && l.owners == nil {
 		// The command is the FileOwner, see workspace.
 		return false
 	}

@@ -327,8 +327,7 @@ func (l *launch) detach(dir *os.File, readOnly bool) (*os.File, error) {
 // workspace adds the workspace, if any. Files of the FileOwner belong to the command there: their owner is
 // mapped by the mount or, where that is not supported, the command runs as FileOwner.
 func (l *launch) workspace() error {
-	mode := l.cmd.Workspace.Mode
-	if mode == "" || mode == sandbox.WorkspaceNone {
+	if l.cmd.Workspace.Off() {
 		return nil
 	}
 	if !l.root {
@@ -537,7 +536,7 @@ func (l *launch) encodeSpec() []byte {
 	// can resolve ".." after a symbolic link.
 	if !strings.HasPrefix(l.cmd.Cwd, "/") {
 		l.spec.Cwd = sandbox.TmpDir
-		if l.cmd.Workspace.Mode != "" && l.cmd.Workspace.Mode != sandbox.WorkspaceNone {
+		if !l.cmd.Workspace.Off() {
 			l.spec.Cwd = sandbox.WorkspaceDir
 		}
 		if l.cmd.Cwd != "" {
