@@ -543,29 +543,37 @@ type ExitCodeObservation struct {
 // ReadSandboxResult parses the result of a runtime. A nil result observes everything. An invalid one denies
 // everything: a runtime that labels its output must not be treated as one that does not.
 func ReadSandboxResult(raw []byte) *SandboxResult {
-	unlabelled := json.RawMessage("{}")
-	m := &SandboxResult{Version: 1}
-	m.Stdout.Policy, m.Stderr.Policy, m.ExitCode.Policy = PolicyObserved, PolicyObserved, PolicyObserved
-	if raw != nil {
+	m := &SandboxResult{}
+	switch {
+	case raw == nil:
+		m.decide(PolicyObserved, "")
+	case json.Unmarshal(raw, m) != nil || !m.known():
 		*m = SandboxResult{}
-		known := json.Unmarshal(raw, m) == nil && m.Version == 1
-		for _, p := range []ObservationPolicy{m.Stdout.Policy, m.Stderr.Policy, m.ExitCode.Policy} {
-			known = known && (p == PolicyObserved || p == PolicyOpaque || p == PolicyDenied)
-		}
-		if !known {
-			const reason = "the runtime's mediation result cannot be read"
-			stream := StreamObservation{Policy: PolicyDenied, Reason: reason}
-			m = &SandboxResult{Version: 1, Stdout: stream, Stderr: stream,
-				ExitCode: ExitCodeObservation{Policy: PolicyDenied, Reason: reason}}
-		}
+		m.decide(PolicyDenied, "the runtime's mediation result cannot be read")
 	}
-	m.Stdout.Channel, m.Stderr.Channel = "stdout", "stderr"
+	m.Version, m.Stdout.Channel, m.Stderr.Channel = 1, "stdout", "stderr"
 	for _, label := range []*json.RawMessage{&m.Stdout.Label, &m.Stderr.Label, &m.ExitCode.Label} {
 		if len(*label) == 0 {
-			*label = unlabelled
+			*label = json.RawMessage("{}")
 		}
 	}
 	return m
+}
+
+// decide sets one policy for all output.
+func (m *SandboxResult) decide(policy ObservationPolicy, reason string) {
+	m.Stdout.Policy, m.Stderr.Policy, m.ExitCode.Policy = policy, policy, policy
+	m.Stdout.Reason, m.Stderr.Reason, m.ExitCode.Reason = reason, reason, reason
+}
+
+// known reports whether the version and all policies are known here.
+func (m *SandboxResult) known() bool {
+	for _, p := range []ObservationPolicy{m.Stdout.Policy, m.Stderr.Policy, m.ExitCode.Policy} {
+		if p != PolicyObserved && p != PolicyOpaque && p != PolicyDenied {
+			return false
+		}
+	}
+	return m.Version == 1
 }
 
 // Observation is the value of a stream in an output object: the text, or the reason why it was withheld. The

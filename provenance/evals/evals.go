@@ -360,7 +360,7 @@ func (w *writer) add(e *story.Step, s *Step) error {
 	}
 	s.ShownTokens = (s.ShownBytes + BytesPerToken - 1) / BytesPerToken
 	w.sum.Totals.add(s)
-	if err := w.copies(e, s); err != nil {
+	if err := w.copyOutputs(e, s); err != nil {
 		return err
 	}
 	return w.runs.add(s)
@@ -403,8 +403,8 @@ func (w *writer) skills() error {
 	return nil
 }
 
-// copies copies the files that a script made. Files that are no longer stored are skipped.
-func (w *writer) copies(e *story.Step, s *Step) error {
+// copyOutputs copies the files that a script made, and skips files that are no longer stored.
+func (w *writer) copyOutputs(e *story.Step, s *Step) error {
 	if s.What != "ran" {
 		return nil
 	}
@@ -425,7 +425,7 @@ func (w *writer) copies(e *story.Step, s *Step) error {
 		if err != nil {
 			return fmt.Errorf("read %s: %w", kept, err)
 		}
-		name := fmt.Sprintf("%d-%d-%s", e.Seq, i, plain(made.Name))
+		name := fmt.Sprintf("%d-%d-%s", e.Seq, i, fileName(made.Name))
 		n, err := w.copy(name, from, made.Digest)
 		if err = errors.Join(err, from.Close()); err != nil {
 			return fmt.Errorf("copy %s: %w", kept, err)
@@ -456,8 +456,8 @@ func (w *writer) copy(name string, from io.Reader, want digest.Digest) (n int64,
 	return n, nil
 }
 
-// plain returns the end of a path chosen by a script, as a file name that is valid on every system.
-func plain(name string) string {
+// fileName returns the end of a path chosen by a script, as a file name that is valid on every system.
+func fileName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '.' || r == '-' || r >= '0' && r <= '9' || r|0x20 >= 'a' && r|0x20 <= 'z') {
 			return r

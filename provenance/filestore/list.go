@@ -109,20 +109,10 @@ func (r *reader) read(dir *os.Root, id string) (*provenance.Session, error) {
 }
 
 // foldSession returns the session state folded from its events.
-func (r *reader) foldSession(id string) (s *provenance.Session, err error) {
-	var tally provenance.Tally
-	for e, failed := range r.events(id) {
-		err = failed
-		if err != nil {
-			break
-		}
-		err = tally.Add(e)
-		if err != nil {
-			break
-		}
-	}
-	if tally.Session.Head.Seq > 0 {
-		return &tally.Session, err
+func (r *reader) foldSession(id string) (*provenance.Session, error) {
+	s, err := provenance.Fold(r.events(id))
+	if s.Head.Seq > 0 {
+		return &s, err
 	}
 	return nil, cmp.Or(err, fmt.Errorf("session %s: %w: no event", id, provenance.ErrNotFound))
 }
@@ -384,7 +374,7 @@ func (r *reader) collect(ctx context.Context, id string,
 		if r.isHeld(dir, id) {
 			return 0, provenance.ErrHeld
 		}
-		if err := r.strike(ctx, id, opts); err != nil {
+		if err := r.noteDeleted(ctx, id, opts); err != nil {
 			return 0, err
 		}
 		return usage(dir, nil)
@@ -411,8 +401,8 @@ func (r *reader) collect(ctx context.Context, id string,
 		return 0, err
 	}
 	// The deletion is in the register before it happens. After a crash in between, Missing would otherwise
-	// report a session that somebody removed.
-	if err := r.strike(ctx, id, opts); err != nil {
+	// report the session.
+	if err := r.noteDeleted(ctx, id, opts); err != nil {
 		return 0, err
 	}
 	// Renaming first makes the deletion atomic for readers; trash is not a session's name.

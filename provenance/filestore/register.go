@@ -258,9 +258,9 @@ func (v *verifier) checkRegister(reg *provenance.Register, signed *provenance.Ev
 	return nil
 }
 
-// strike adds a line to the register that a session was deleted, if the register names it. In a dry run it
-// only checks whether it could.
-func (r *reader) strike(ctx context.Context, id string, opts provenance.CollectOptions) error {
+// noteDeleted adds the deletion of a session to the register, if the register names the session. In a dry run
+// it only checks whether it could.
+func (r *reader) noteDeleted(ctx context.Context, id string, opts provenance.CollectOptions) error {
 	reg, err := r.Register(ctx)
 	if err != nil {
 		return err

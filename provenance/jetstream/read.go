@@ -458,16 +458,11 @@ func (r *reader) Artifact(ctx context.Context, session, name string) (io.ReadClo
 
 // foldSessionFile writes the session.json of a session from its events.
 func (r *reader) foldSessionFile(ctx context.Context, out *bytes.Buffer, session string) error {
-	var tally provenance.Tally
-	for e, err := range r.scan(ctx, session) {
-		if err != nil {
-			return err
-		}
-		if err := tally.Add(e); err != nil {
-			return err
-		}
+	s, err := provenance.Fold(r.scan(ctx, session))
+	if err != nil {
+		return err
 	}
-	data, err := provenance.EncodePretty(tally.Session)
+	data, err := provenance.EncodePretty(s)
 	out.Write(data)
 	return err
 }

@@ -247,14 +247,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	close(e.done)
 	stopProxy()
 	watchers.Wait()
-	// No writer is left, so all remaining output has been written.
-	deadline := time.Now().Add(drainFor)
-	for _, f := range []*os.File{e.child.stdout, e.child.stderr, e.child.control} {
-		_ = f.SetDeadline(deadline)
-	}
-	if e.child.stdin != nil {
-		_ = e.child.stdin.SetDeadline(time.Now())
-	}
+	e.child.expire()
 	readers.Wait()
 
 	switch {
@@ -268,6 +261,18 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 		return nil, e.neverBegan(state)
 	}
 	return nil, unavailable("limits could not be applied", cgroupRemedy, goErr)
+}
+
+// expire limits the reading of streams and messages after the last process has ended. No writer is left, so
+// all remaining output has been written.
+func (c *child) expire() {
+	deadline := time.Now().Add(drainFor)
+	for _, f := range []*os.File{c.stdout, c.stderr, c.control} {
+		_ = f.SetDeadline(deadline)
+	}
+	if c.stdin != nil {
+		_ = c.stdin.SetDeadline(time.Now())
+	}
 }
 
 // letGo waits until the sandbox is complete, applies the limits and lets the helper start the command.
