@@ -156,7 +156,7 @@ func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 	return l.line, nil
 }
 
-// eventLine is a line of the event record, some of whose values are replaced.
+// eventLine is a line of the event record, with the values that may be replaced.
 type eventLine struct {
 	line []byte
 

@@ -237,26 +237,15 @@ func (st *Store) KeepChanges(
 	return d, err
 }
 
-// syncOriginals syncs the written originals, several at a time, and their directory.
+// syncOriginals syncs the written originals and their directory. After an error, the next call syncs all of
+// them again.
 func (s *session) syncOriginals(dir *os.Root) error {
-	names := s.originals.unsynced
-	errs := make([]error, len(names))
-	tokens := make(chan struct{}, syncers)
-	var wg sync.WaitGroup
-	for i, name := range names {
-		tokens <- struct{}{}
-		wg.Go(func() {
-			errs[i] = syncFile(dir, name)
-			<-tokens
-		})
-	}
-	wg.Wait()
-	err := errors.Join(errs...)
+	err := syncAll(s.originals.unsynced, func(name string) error { return syncFile(dir, name) })
 	if err == nil {
 		err = fsys.SyncDir(dir, provenance.OriginalsDir)
 	}
 	if err != nil {
-		return err // the next call syncs all of them again
+		return err
 	}
 	s.originals.unsynced = nil
 	return nil

@@ -154,8 +154,8 @@ func (st *Store) sessionDir(id string) (dir *os.Root, name string, err error) {
 	return dir, name, nil
 }
 
-// lockDir locks the session, and refuses a directory that was replaced or removed before the lock was free. It
-// updates the name: the first event and Collect rename the directory while they hold the lock.
+// lockDir locks the session, and refuses a directory that was replaced or removed before that. It updates the
+// name: the first event and Collect rename the directory while they hold the lock.
 func (s *session) lockDir(dir *os.Root) (err error) {
 	s.dir, err = dir.Stat(".")
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -24,7 +25,8 @@ const (
 	maxShown      = 256 << 20
 	maxShownFiles = 10_000
 
-	// syncers is how many texts a store syncs concurrently; one journal commit then covers several.
+	// syncers is how many files a session, or texts a store, syncs concurrently; one journal commit then
+	// covers several.
 	syncers = 8
 
 	// maxSynced is how many synced files the store remembers.
@@ -286,16 +288,7 @@ func (s *session) syncTexts() error {
 	}
 	there := false // the directory of the texts exists
 	err := s.inDir("sync what was shown", func(dir *os.Root) error {
-		errs := make([]error, syncers)
-		var all sync.WaitGroup
-		for i := range min(syncers, len(names)) {
-			all.Go(func() {
-				for at := i; at < len(names); at += syncers {
-					errs[i] = errors.Join(errs[i], s.syncText(dir, names[at]))
-				}
-			})
-		}
-		all.Wait()
+		errs := []error{syncAll(names, func(name string) error { return s.syncText(dir, name) })}
 		err := fsys.SyncDir(dir, provenance.ShownDir)
 		there = !errors.Is(err, fs.ErrNotExist)
 		if there {
@@ -312,6 +305,21 @@ func (s *session) syncTexts() error {
 	}
 	u.rooted = u.rooted || there
 	return nil
+}
+
+// syncAll calls sync for each file, for up to syncers at a time.
+func syncAll(names []string, sync func(name string) error) error {
+	var g errgroup.Group
+	g.SetLimit(syncers)
+	errs := make([]error, len(names))
+	for i, name := range names {
+		g.Go(func() error {
+			errs[i] = sync(name)
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return errors.Join(errs...)
 }
 
 // syncText syncs a shown text, or a first file of the session, unless that is known to be done. It ignores a
