@@ -189,18 +189,3 @@ func account(uid uint32) (gid uint32, home string) {
 	}
 	return uint32(id), home
 }
-
-// pidSpace returns the identity of this process's PID namespace. If the kernel does not show it, the result
-// is unique to this process.
-func pidSpace() string {
-	info, err := os.Stat("/proc/self/ns/pid")
-	if err == nil {
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			return strconv.FormatUint(st.Ino, 36)
-		}
-	}
-	return "p" + strconv.Itoa(os.Getpid())
-}
-
-// gone reports whether no such process exists.
-func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

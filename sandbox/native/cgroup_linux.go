@@ -184,7 +184,6 @@ const stale = time.Minute
 // sweep removes the cgroups of servers that were killed during a run. Runs of other servers are safe, because
 // the kernel does not remove a cgroup with processes.
 func (b cgroupBase) sweep() {
-	space := pidSpace()
 	for _, base := range []string{b.unified, b.mem, b.pids} {
 		if base == "" {
 			continue
@@ -197,7 +196,7 @@ func (b cgroupBase) sweep() {
 			if err != nil || !info.IsDir() {
 				continue
 			}
-			if orphaned(info.Name(), space) || time.Since(info.ModTime()) > stale {
+			if Orphaned(groupPrefix, info.Name()) || time.Since(info.ModTime()) > stale {
 				_ = unix.Rmdir(dir)
 			}
 		}
@@ -209,16 +208,20 @@ func globQuote(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-// orphaned reports whether the server that created a cgroup has ended. A process ID is valid only in its PID
-// namespace, whose identity begins the name.
-func orphaned(name, space string) bool {
-	rest, ok := strings.CutPrefix(name, groupPrefix+space+"-")
-	if !ok || space == "" {
+// OwnMark returns a part of a name that identifies this process among the processes of this machine. A process
+// ID is valid only in its PID namespace, so the mark begins with the identity of the namespace.
+func OwnMark() string { return pidSpace() + "-" + strconv.Itoa(os.Getpid()) }
+
+// Orphaned reports whether name begins with prefix, the [OwnMark] of a process that has ended, and a hyphen.
+// It reports false for a process of another PID namespace.
+func Orphaned(prefix, name string) bool {
+	rest, ok := strings.CutPrefix(name, prefix+pidSpace()+"-")
+	if !ok || pidSpace() == "" {
 		return false
 	}
-	number, _, _ := strings.Cut(rest, "-")
+	number, _, marked := strings.Cut(rest, "-")
 	pid, err := strconv.Atoi(number)
-	return err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH
+	return marked && err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH
 }
 
 // pidSpace returns the identity of this process's PID namespace, or "" if the kernel does not show it.
@@ -314,7 +317,7 @@ type cgroup struct {
 
 // create creates the cgroup of a run and sets its limits.
 func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
-	name := groupPrefix + pidSpace() + "-" + strconv.Itoa(os.Getpid()) + "-" + rand.Text()
+	name := groupPrefix + OwnMark() + "-" + rand.Text()
 	g, settings := b.group(name, l)
 	if g == nil {
 		return nil, errors.ErrUnsupported

@@ -272,7 +272,7 @@ func (l *launch) add(dir *os.File, target string, as access) error {
 		return nil
 	}
 	l.opened = append(l.opened, d)
-	// By then the helper of a Builder's sandbox would have no right to create the overlay that hides the path.
+	// The helper of a Builder's sandbox has no right to create the overlay that hides the path.
 	if m.Hidden && l.spec.Setting == pidone.Built {
 		hidden, err := hide(d)
 		if err != nil {

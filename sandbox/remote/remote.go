@@ -336,7 +336,7 @@ func (p *Pool) Acquire(
 	return s, nil
 }
 
-// meet waits for a worker that has received the offer, and notes its name and its inbox.
+// meet waits until a worker answers the offer, and notes its name and its inbox.
 func (s *Slot) meet(ctx context.Context, waiting func(before int)) error {
 	m, err := s.await(ctx, kindHello, patience, waiting)
 	if err != nil {
