@@ -55,7 +55,7 @@ func (s *session) run() {
 			s.commit(r)
 			quiet.Reset(s.opts.Quiet)
 		case <-commit.C:
-			// This runs in its own goroutine because events must not wait until a hundred texts are synced.
+			// A goroutine syncs, because events must not wait until a hundred texts are synced.
 			syncing = true
 			go func() {
 				s.syncMost()

@@ -414,7 +414,7 @@ func (t *pooledTexts) open(root *os.Root) {
 	if t.dir != nil && err == nil && os.SameFile(named, t.dir.info) {
 		return
 	}
-	// It is not closed, because other goroutines may be using it.
+	// The earlier directory is not closed, because other goroutines may be using it.
 	t.dir = nil
 	dir, err := root.OpenRoot(pool)
 	if err != nil {

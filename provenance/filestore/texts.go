@@ -194,6 +194,7 @@ func (s *session) addText(d digest.Digest, data []byte, info fs.FileInfo) {
 	s.unsynced.add(name)
 }
 
+// keeps remembers that the session has a text.
 func (s *session) keeps(d digest.Digest) {
 	if s.kept == nil || len(s.kept) >= maxKept {
 		s.kept = make(map[digest.Digest]bool)
@@ -358,7 +359,7 @@ func (s *session) syncText(dir *os.Root, name string) error {
 	s.unsynced.mu.Unlock()
 	if path.Dir(name) == provenance.ShownDir {
 		sum = digest.NewDigestFromEncoded(digest.SHA256, path.Base(name))
-		// This prevents new links to the file.
+		// Without its name in the pool, the file gets no new links.
 		_ = s.store.root.Remove(path.Join(pool, path.Base(name)))
 	}
 	f, opened := openRegular(dir, name)

@@ -361,7 +361,7 @@ func (r *reader) sessions(ctx context.Context, since time.Time) ([]found, error)
 	for _, subject := range subjects {
 		m, err := r.last(ctx, r.events, subject)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			// It was deleted in between.
+			// The session was deleted in between.
 			continue
 		}
 		if err != nil {
@@ -549,7 +549,7 @@ func (r *reader) DropNamed(ctx context.Context, digests map[digest.Digest]bool) 
 		id := strings.ReplaceAll(subject[len(r.subject("ev", "")):], "~", ".")
 		lines, err := r.record(ctx, id, 1)
 		if errors.Is(err, provenance.ErrNotFound) {
-			// It was deleted meanwhile.
+			// The session was deleted meanwhile.
 			continue
 		}
 		if err != nil {

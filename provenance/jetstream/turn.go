@@ -150,7 +150,7 @@ func (st *Store) Release(session string) {
 	if t == nil {
 		return
 	}
-	// This waits until waiting events are recorded.
+	// The turn ends after the waiting events are recorded.
 	t.work <- struct{}{}
 	defer func() { <-t.work }()
 	st.mu.Lock()

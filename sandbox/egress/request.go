@@ -114,7 +114,7 @@ func parseFields(lines []string) ([]field, error) {
 	for _, line := range lines {
 		name, value, ok := strings.Cut(line, ":")
 		if !ok || !token(name) {
-			// This includes a line that continues the previous one.
+			// A line that continues the previous one is refused too.
 			return nil, errMalformed
 		}
 		name = strings.ToLower(name)
@@ -154,7 +154,7 @@ func plainRequest(method, target, version string, fields []field) (request, erro
 			continue
 		case "connection", "keep-alive", "upgrade", "te", "trailer",
 			"proxy-connection", "proxy-authorization", "proxy-authenticate":
-			// These are between the client and its proxy.
+			// These fields are between the client and its proxy.
 			continue
 		case "transfer-encoding":
 			// Parsers differ on where such a body ends.

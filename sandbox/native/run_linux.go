@@ -88,7 +88,7 @@ func (r *Runner) run(
 	if err != nil {
 		return nil, err
 	}
-	// This is the last step: by then, no file of the run has the user as its owner.
+	// The user is released last: by then, no file of the run has that owner.
 	defer release()
 	// A run that leaves anything behind fails.
 	defer func() {

@@ -196,7 +196,7 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 	r.mu.Unlock()
 	beating.Go(func() { in.awaitCancel(running, cancel) })
 	answer, err := w.execute(running, r, start)
-	// This also ends the goroutine that receives cancellations, for which a deferred call waits.
+	// A deferred call waits for the goroutine that receives cancellations, which ends now.
 	cancel()
 	if err != nil {
 		r.send(kindLate, nil)

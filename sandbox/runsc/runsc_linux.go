@@ -176,7 +176,7 @@ func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 	for _, m := range p.Spec.Mounts {
 		dir(m.Target + "/")
 	}
-	// This call adds directories to l.
+	// rootNodes adds the parents of its nodes to l, by calling dir.
 	shown := rootNodes(p, dir)
 	l = append(l, shown...)
 	uid, gid := inside(p, as)

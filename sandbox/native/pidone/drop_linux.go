@@ -76,7 +76,7 @@ func (h *helper) dropBounding() error {
 		if h.spec.Setting == Bare {
 			err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 			if err == unix.EINVAL {
-				// This is beyond the last capability of the kernel.
+				// The number is beyond the last capability of the kernel.
 				break
 			}
 			if err != nil {

@@ -358,7 +358,7 @@ func (h *helper) mountOwn() error {
 	if err != nil {
 		return step("open /out", err)
 	}
-	// It shows the new PID namespace. It is read-only, because a command could otherwise write sysctls and
+	// /proc shows the new PID namespace. It is read-only, because a command could otherwise write sysctls and
 	// OOM scores.
 	flags := uintptr(unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
 	if err := unix.Mount("proc", "proc", "proc", flags, ""); err != nil {
@@ -381,7 +381,7 @@ var Masked = []string{"keys", "key-users", "kallsyms", "sched_debug", "timer_lis
 // maskKernel covers the files in [Masked].
 func maskKernel() error {
 	for _, f := range Masked {
-		// This file of the new root is empty.
+		// In the new root, resolv.conf is empty.
 		fd, err := cloneTree(unix.AT_FDCWD, "etc/resolv.conf", attrReadOnly)
 		if err != nil {
 			return step("mask /proc", err)
