@@ -351,22 +351,22 @@ const (
 // numberStates has the state of a number after each byte that may come next; in the other columns it has
 // wantValue.
 var numberStates = [...][5]jsonState{
-	afterMinus - afterMinus:    {zeroByte: afterZero, digitByte: inDigits},
-	afterPoint - afterMinus:    {zeroByte: inFraction, digitByte: inFraction},
-	afterExponent - afterMinus: {zeroByte: inPower, digitByte: inPower, signByte: afterSign},
-	afterSign - afterMinus:     {zeroByte: inPower, digitByte: inPower},
-	afterZero - afterMinus:     {pointByte: afterPoint, exponentByte: afterExponent},
-	inDigits - afterMinus: {zeroByte: inDigits, digitByte: inDigits, pointByte: afterPoint,
+	afterMinus:    {zeroByte: afterZero, digitByte: inDigits},
+	afterPoint:    {zeroByte: inFraction, digitByte: inFraction},
+	afterExponent: {zeroByte: inPower, digitByte: inPower, signByte: afterSign},
+	afterSign:     {zeroByte: inPower, digitByte: inPower},
+	afterZero:     {pointByte: afterPoint, exponentByte: afterExponent},
+	inDigits: {zeroByte: inDigits, digitByte: inDigits, pointByte: afterPoint,
 		exponentByte: afterExponent},
-	inFraction - afterMinus: {zeroByte: inFraction, digitByte: inFraction, exponentByte: afterExponent},
-	inPower - afterMinus:    {zeroByte: inPower, digitByte: inPower},
+	inFraction: {zeroByte: inFraction, digitByte: inFraction, exponentByte: afterExponent},
+	inPower:    {zeroByte: inPower, digitByte: inPower},
 }
 
 // number scans a byte of a number. It returns false for the first byte after it, or for an invalid byte,
 // after which no token is accepted.
 func (s *jsonScanner) number(c byte) bool {
 	next := wantValue
-	row := &numberStates[s.state-afterMinus]
+	row := &numberStates[s.state]
 	switch c {
 	case '0':
 		next = row[zeroByte]
