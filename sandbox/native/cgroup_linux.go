@@ -208,11 +208,11 @@ func globQuote(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-// OwnMark returns a part of a name that identifies this process on this machine. A process ID is valid only in
-// its PID namespace, so the mark begins with the identity of the namespace.
+// OwnMark returns a part of a name that identifies this process on this machine. A process ID is valid only
+// in its PID namespace, so the mark begins with the identity of the namespace.
 func OwnMark() string { return pidSpace() + "-" + strconv.Itoa(os.Getpid()) }
 
-// Orphaned reports whether name begins with prefix, the [OwnMark] of a process that has ended, and a hyphen.
+// Orphaned reports whether name begins with prefix, the [OwnMark] of an ended process, and a hyphen.
 // It reports false for a process of another PID namespace.
 func Orphaned(prefix, name string) bool {
 	rest, ok := strings.CutPrefix(name, prefix+pidSpace()+"-")
