@@ -528,12 +528,30 @@ func NewScanner(r io.Reader) *Scanner {
 // previous one, or the error of the reader. An error is final.
 func (s *Scanner) Next() (*Event, error) {
 	s.Line++
-	var line []byte
-	for length, ended := 0, false; !ended; {
+	line, err := s.readLine()
+	if err != nil {
+		return nil, err
+	}
+	e, err := DecodeLine(line[:len(line)-1])
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+	}
+	if err := s.Tally.Add(e); err != nil {
+		if errors.Is(err, ErrCorrupt) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+	}
+	s.Offset += int64(len(line))
+	return e, nil
+}
+
+// readLine reads a line, including its newline. A line that is too long is not kept in memory. If the file
+// ends in it, it is torn, because after a crash a file may be longer than the bytes written to it.
+func (s *Scanner) readLine() (line []byte, err error) {
+	for length := 0; ; {
 		part, err := s.r.ReadSlice('\n')
 		length += len(part)
-		// A line that is too long is not kept. If the file ends in it, it is torn, because after a crash a
-		// file may be longer than the bytes written to it.
 		if len(line) <= MaxLine {
 			line = append(line, part...)
 		}
@@ -555,21 +573,9 @@ func (s *Scanner) Next() (*Event, error) {
 		case length > MaxLine:
 			return nil, fmt.Errorf("%w: line over %d bytes", ErrCorrupt, MaxLine)
 		default:
-			ended = true
+			return line, nil
 		}
 	}
-	e, err := DecodeLine(line[:len(line)-1])
-	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
-	}
-	if err := s.Tally.Add(e); err != nil {
-		if errors.Is(err, ErrCorrupt) {
-			return nil, err
-		}
-		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
-	}
-	s.Offset += int64(len(line))
-	return e, nil
 }
 
 // All yields the events up to the end or to a torn last line. An error, as returned by Next, ends the

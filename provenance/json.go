@@ -50,41 +50,25 @@ func EncodePretty(v any) ([]byte, error) {
 // only in case. The object must be valid.
 func MembersOf(object []byte, keys []string, values [][]byte) bool {
 	clear(values)
+	if string(object) == "{}" {
+		return true
+	}
 	if len(object) == 0 || object[0] != '{' {
 		return false
 	}
-	depth, start := 0, 0 // start is where the value of key begins
-	var key []byte
-	for i := 0; i < len(object); i++ {
-		switch object[i] {
-		case '"':
-			end := skipString(object, i)
-			if end < 0 {
-				return false
-			}
-			if depth == 1 && key == nil {
-				key, start = object[i+1:end-1], end+1
-			}
-			i = end - 1
-		case '{', '[':
-			depth++
-		case '}', ']', ',':
-			if depth == 1 && key != nil {
-				if start > i || !setMember(key, keys, values, object[start:i]) {
-					return false
-				}
-				key = nil
-			}
-			if object[i] == ',' {
-				continue
-			}
-			depth--
-			if depth == 0 {
-				return i == len(object)-1
-			}
-		case ' ', '\t', '\r', '\n':
+	for i := 1; i < len(object) && object[i] == '"'; i++ {
+		colon := skipString(object, i)
+		if colon < 0 || colon == len(object) || object[colon] != ':' {
 			return false
 		}
+		end := skipValue(object, colon+1)
+		if end < 0 || !setMember(object[i+1:colon-1], keys, values, object[colon+1:end]) {
+			return false
+		}
+		if object[end] != ',' {
+			return end == len(object)-1
+		}
+		i = end
 	}
 	return false
 }
@@ -100,6 +84,35 @@ func setMember(key []byte, keys []string, values [][]byte, value []byte) bool {
 		}
 	}
 	return true
+}
+
+// skipValue returns the index of the comma or bracket after the value that begins at i, or -1 if it finds
+// white space first.
+func skipValue(b []byte, i int) int {
+	for depth := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			end := skipString(b, i)
+			if end < 0 {
+				return -1
+			}
+			i = end - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return i
+			}
+			depth--
+		case ',':
+			if depth == 0 {
+				return i
+			}
+		case ' ', '\t', '\r', '\n':
+			return -1
+		}
+	}
+	return -1
 }
 
 // skipString returns the index after the string that begins at i, or -1.
@@ -193,27 +206,18 @@ func (s *jsonScanner) complete() bool {
 // Errors: errSyntax.
 func (s *jsonScanner) feed(b []byte) (int, error) {
 	for i := 0; i < len(b); i++ {
-		c := b[i]
 		if s.state == inString {
-			for c != '"' && c != '\\' && c >= ' ' {
-				i++
-				if i == len(b) {
-					return i, nil
-				}
-				c = b[i]
-			}
-			switch {
-			case c == '\\':
-				s.state = inEscape
-			case c < ' ':
+			n, ok := s.text(b[i:])
+			i += n
+			if !ok {
 				return i, errSyntax
-			case s.key:
-				s.state = wantColon
-			default:
-				s.state = wantMore
+			}
+			if i == len(b) {
+				break
 			}
 			continue
 		}
+		c := b[i]
 		// A number has no end mark: the byte after it ends the number and is then scanned as a token.
 		if s.state >= afterMinus && s.number(c) {
 			continue
@@ -229,7 +233,27 @@ func (s *jsonScanner) feed(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// token scans a byte outside of strings and numbers.
+// text scans the bytes of a string up to its end or to an escape. It returns the number of bytes before the
+// one that ends the string or begins the escape, and false for an invalid byte.
+func (s *jsonScanner) text(b []byte) (n int, ok bool) {
+	for n < len(b) && b[n] != '"' && b[n] != '\\' && b[n] >= ' ' {
+		n++
+	}
+	switch {
+	case n == len(b):
+	case b[n] == '\\':
+		s.state = inEscape
+	case b[n] < ' ':
+		return n, false
+	case s.key:
+		s.state = wantColon
+	default:
+		s.state = wantMore
+	}
+	return n, true
+}
+
+// token scans a byte outside of numbers and of the plain text of strings.
 func (s *jsonScanner) token(c byte) bool {
 	closable := s.state == wantMore || s.state == wantFirstKey || s.state == wantFirstValue
 	if closable && (c == '}' || c == ']') {
@@ -254,19 +278,8 @@ func (s *jsonScanner) token(c byte) bool {
 			s.state = wantKey
 		}
 		return c == ','
-	case inEscape:
-		s.state = inString
-		if c == 'u' {
-			s.state, s.hex = inHex, 4
-			return true
-		}
-		return bytes.IndexByte([]byte(`"\/bfnrt`), c) >= 0
-	case inHex:
-		s.hex--
-		if s.hex == 0 {
-			s.state = inString
-		}
-		return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f'
+	case inEscape, inHex:
+		return s.escape(c)
 	case inWord:
 		matches := c == s.rest[0]
 		s.rest = s.rest[1:]
@@ -276,6 +289,23 @@ func (s *jsonScanner) token(c byte) bool {
 		return matches
 	}
 	return false
+}
+
+// escape scans a byte after a backslash.
+func (s *jsonScanner) escape(c byte) bool {
+	if s.state == inHex {
+		s.hex--
+		if s.hex == 0 {
+			s.state = inString
+		}
+		return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f'
+	}
+	if c == 'u' {
+		s.state, s.hex = inHex, 4
+		return true
+	}
+	s.state = inString
+	return bytes.IndexByte([]byte(`"\/bfnrt`), c) >= 0
 }
 
 // begin scans the first byte of a value.
@@ -308,32 +338,54 @@ func (s *jsonScanner) begin(c byte) bool {
 	return true
 }
 
+// The columns of numberStates are the bytes of numbers: 0, the other digits, the point, e and E, and the
+// signs.
+const (
+	zeroByte = iota
+	digitByte
+	pointByte
+	exponentByte
+	signByte
+)
+
+// numberStates has the state of a number after each byte that may come next; in the other columns it has
+// wantValue.
+var numberStates = [...][5]jsonState{
+	afterMinus:    {zeroByte: afterZero, digitByte: inDigits},
+	afterPoint:    {zeroByte: inFraction, digitByte: inFraction},
+	afterExponent: {zeroByte: inPower, digitByte: inPower, signByte: afterSign},
+	afterSign:     {zeroByte: inPower, digitByte: inPower},
+	afterZero:     {pointByte: afterPoint, exponentByte: afterExponent},
+	inDigits: {zeroByte: inDigits, digitByte: inDigits, pointByte: afterPoint,
+		exponentByte: afterExponent},
+	inFraction: {zeroByte: inFraction, digitByte: inFraction, exponentByte: afterExponent},
+	inPower:    {zeroByte: inPower, digitByte: inPower},
+}
+
 // number scans a byte of a number. It returns false for the first byte after it, or for an invalid byte,
 // after which no token is accepted.
 func (s *jsonScanner) number(c byte) bool {
-	digit := c >= '0' && c <= '9'
-	switch {
-	case s.state == afterMinus && c == '0':
-		s.state = afterZero
-	case digit && (s.state == afterMinus || s.state == inDigits):
-		s.state = inDigits
-	case digit && (s.state == afterPoint || s.state == inFraction):
-		s.state = inFraction
-	case digit && s.state != afterZero:
-		s.state = inPower
-	case c == '.' && (s.state == afterZero || s.state == inDigits):
-		s.state = afterPoint
-	// A second exponent is invalid.
-	case c|0x20 == 'e' && s.state >= afterZero && s.state != inPower:
-		s.state = afterExponent
-	case (c == '-' || c == '+') && s.state == afterExponent:
-		s.state = afterSign
-	default:
+	next := wantValue
+	row := &numberStates[s.state]
+	switch c {
+	case '0':
+		next = row[zeroByte]
+	case '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		next = row[digitByte]
+	case '.':
+		next = row[pointByte]
+	case 'e', 'E':
+		next = row[exponentByte]
+	case '-', '+':
+		next = row[signByte]
+	}
+	if next == wantValue {
 		if s.state >= afterZero {
 			s.state = wantMore
 		}
 		return false
 	}
+	s.state = next
 	return true
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -121,9 +122,13 @@ func readRegisterLine(line []byte) (*RegisterLine, error) {
 		return nil, fmt.Errorf("%w: not in the written form", ErrInvalid)
 	}
 	// A deletion has no last event; every other line must have one.
-	known := slices.Contains([]string{RegisterStarted, RegisterResumed, RegisterEnded}, l.What) &&
-		l.Events > 0 &&
-		isHash(l.Hash) || l.What == RegisterDeleted && l.Events == 0 && l.Hash == ""
+	known := false
+	switch l.What {
+	case RegisterStarted, RegisterResumed, RegisterEnded:
+		known = l.Events > 0 && isHash(l.Hash)
+	case RegisterDeleted:
+		known = l.Events == 0 && l.Hash == ""
+	}
 	if l.Type != typeRegister || l.N == 0 || !known || !ValidSessionID(l.Session) || !isHash(l.Prev) {
 		return nil, fmt.Errorf("%w: not a line of a register", ErrInvalid)
 	}
@@ -266,25 +271,11 @@ func SignHead(session string, head Head, signer note.Signer) ([]byte, error) {
 //
 // Errors: ErrInvalid.
 func OpenHead(session string, data []byte, keys ...note.Verifier) (head Head, inRegister bool, err error) {
-	if len(data) > maxHeadNote {
-		return Head{}, false, fmt.Errorf("%w: note of %d bytes", ErrInvalid, len(data))
-	}
-	n, err := note.Open(data, note.VerifierList(keys...))
-	// Without keys no signature can be verified; the text is returned nevertheless.
-	if unsigned, ok := err.(*note.UnverifiedNoteError); ok && len(keys) == 0 {
-		n, err = unsigned.Note, nil
-	}
+	text, err := noteText(data, keys)
 	if err != nil {
-		what := strings.TrimPrefix(err.Error(), "note: ")
-		switch err.(type) {
-		case *note.UnverifiedNoteError:
-			what = "not signed with this key"
-		case *note.InvalidSignatureError:
-			what = "the signature is not of this text"
-		}
-		return Head{}, false, fmt.Errorf("%w: %s", ErrInvalid, what)
+		return Head{}, false, fmt.Errorf("%w: %s", ErrInvalid, err)
 	}
-	lines := strings.Split(n.Text, "\n")
+	lines := strings.Split(text, "\n")
 	inRegister = len(lines) == 6 && lines[4] == registered
 	// The other lines are the same in both forms.
 	if inRegister {
@@ -295,12 +286,32 @@ func OpenHead(session string, data []byte, keys ...note.Verifier) (head Head, in
 		seq, _ = strconv.ParseUint(lines[2], 10, 64)
 	}
 	if seq == 0 || lines[0] != headNoteTitle || lines[2] != strconv.FormatUint(seq, 10) ||
-		!isHash(lines[3]) ||
-		lines[4] != "" {
+		!isHash(lines[3]) || lines[4] != "" {
 		return Head{}, false, fmt.Errorf("%w: not the note of a session", ErrInvalid)
 	}
 	if lines[1] != session {
 		return Head{}, false, fmt.Errorf("%w: note of session %.128q", ErrInvalid, lines[1])
 	}
 	return Head{Seq: seq, Hash: lines[3]}, inRegister, nil
+}
+
+// noteText returns the text of a note that one of the keys signed, or of any note if there are no keys.
+func noteText(data []byte, keys []note.Verifier) (string, error) {
+	if len(data) > maxHeadNote {
+		return "", fmt.Errorf("note of %d bytes", len(data))
+	}
+	n, err := note.Open(data, note.VerifierList(keys...))
+	switch wrong := err.(type) {
+	case nil:
+		return n.Text, nil
+	case *note.UnverifiedNoteError:
+		// Without keys no signature can be verified.
+		if len(keys) == 0 {
+			return wrong.Note.Text, nil
+		}
+		return "", errors.New("not signed with this key")
+	case *note.InvalidSignatureError:
+		return "", errors.New("the signature is not of this text")
+	}
+	return "", errors.New(strings.TrimPrefix(err.Error(), "note: "))
 }

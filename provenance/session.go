@@ -3,6 +3,7 @@ package provenance
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -100,21 +101,65 @@ type Tally struct {
 //
 // Errors: ErrCorrupt if e does not follow, ErrInvalid if its Row or Decision is not valid in a view.
 func (t *Tally) Add(e *Event) error {
+	if err := t.checkNext(e); err != nil {
+		return err
+	}
 	s := t.Session
+	if e.Seq == 1 {
+		s = Session{ID: e.Session, CreatedAt: Stamp(e.Time), State: StateOpen,
+			Principal: e.Principal, Client: e.Client, Parent: e.Parent}
+	}
+	if err := s.fold(e); err != nil {
+		return err
+	}
+	// A decision that policy-trace.json cannot count must not get into the record.
+	if _, err := e.Decided(); err != nil {
+		return err
+	}
+	s.Head = Head{Seq: e.Seq, Hash: e.Hash}
+	t.Session = s
+	return nil
+}
+
+// Fold returns the session after events, or after those before the first error.
+//
+// Errors: the error of events, or of [Tally.Add].
+func Fold(events iter.Seq2[*Event, error]) (Session, error) {
+	var tally Tally
+	for e, err := range events {
+		if err != nil {
+			return tally.Session, err
+		}
+		if err := tally.Add(e); err != nil {
+			return tally.Session, err
+		}
+	}
+	return tally.Session, nil
+}
+
+// checkNext returns an error unless e can follow the last event.
+func (t *Tally) checkNext(e *Event) error {
+	s := &t.Session
 	seq, prev := t.Next()
 	switch {
 	case e.Seq != seq:
 		return fmt.Errorf("%w: sequence number %d follows %d", ErrCorrupt, e.Seq, seq-1)
 	case e.Prev != prev:
 		return fmt.Errorf("%w: prev of event %d is not the hash before it", ErrCorrupt, e.Seq)
-	case e.Kind == KindSessionStarted && e.Seq != 1:
-		return fmt.Errorf("%w: event %d starts the session again", ErrCorrupt, e.Seq)
 	case e.Seq == 1:
-		s = Session{ID: e.Session, CreatedAt: Stamp(e.Time), State: StateOpen,
-			Principal: e.Principal, Client: e.Client, Parent: e.Parent}
+		return nil
+	case e.Kind == KindSessionStarted:
+		return fmt.Errorf("%w: event %d starts the session again", ErrCorrupt, e.Seq)
 	case s.ID != e.Session, s.Principal != e.Principal:
 		return fmt.Errorf("%w: event %d is of session %q of %q", ErrCorrupt, e.Seq, e.Session, e.Principal)
 	}
+	return nil
+}
+
+// fold updates the state and the counts of the session by an event.
+//
+// Errors: ErrInvalid for a Row that is not valid; the session may then be changed.
+func (s *Session) fold(e *Event) error {
 	switch e.Kind {
 	case KindSessionStarted, KindSessionResumed:
 		s.EndedAt, s.State = nil, StateOpen
@@ -147,12 +192,6 @@ func (t *Tally) Add(e *Event) error {
 			s.Counts.Runs++
 		}
 	}
-	// A decision that policy-trace.json cannot count must not get into the record.
-	if _, err := e.Decided(); err != nil {
-		return err
-	}
-	s.Head = Head{Seq: e.Seq, Hash: e.Hash}
-	t.Session = s
 	return nil
 }
 

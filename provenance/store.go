@@ -172,7 +172,7 @@ type Reader interface {
 }
 
 // Originals keeps what runs change or delete in a user's files, so that the user can return them. A Store
-// need not implement it. The originals of a session are deleted with it. They are no artifacts: no method of
+// need not implement it. The originals of a session are deleted with it. They are not artifacts: no method of
 // Reader lists or opens them, and no copy of a session has them, but Verify compares each with its digest.
 type Originals interface {
 	OriginalsReader

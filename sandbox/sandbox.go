@@ -41,10 +41,10 @@ type Runner interface {
 // runner has a method RunAfter, that builds the sandbox before it calls begin. It may call begin twice, and
 // does not call it if the command cannot be run.
 func RunAfter(ctx context.Context, r Runner, cmd *Cmd, begin func() error) (*Result, error) {
-	if prepares, ok := r.(interface {
+	if builder, ok := r.(interface {
 		RunAfter(ctx context.Context, cmd *Cmd, begin func() error) (*Result, error)
 	}); ok {
-		return prepares.RunAfter(ctx, cmd, begin)
+		return builder.RunAfter(ctx, cmd, begin)
 	}
 	if err := begin(); err != nil {
 		return nil, err
@@ -55,8 +55,8 @@ func RunAfter(ctx context.Context, r Runner, cmd *Cmd, begin func() error) (*Res
 // Enforced returns limits as r enforces them: a limit that r does not enforce is 0, such as the number of
 // files if only memory bounds it. If r is nil or has no such method, it returns l unchanged.
 func Enforced(r Runner, l Limits) Limits {
-	if says, ok := r.(interface{ Enforced(Limits) Limits }); ok {
-		return says.Enforced(l)
+	if limiter, ok := r.(interface{ Enforced(Limits) Limits }); ok {
+		return limiter.Enforced(l)
 	}
 	return l
 }
@@ -230,6 +230,9 @@ type Workspace struct {
 	// does not exist or is reached through a link.
 	ReadOnly []string
 }
+
+// Off reports whether the command has no workspace.
+func (w Workspace) Off() bool { return w.Mode == "" || w.Mode == WorkspaceNone }
 
 // ProxyAddr is the address of the proxy in a sandbox with a network; it is the only way out. Commands find it
 // by environment variables, which the caller sets.

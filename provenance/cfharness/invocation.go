@@ -215,7 +215,16 @@ func parseInputLabel(raw []byte) (label InputLabel, err error) {
 	if err != nil {
 		return label, err
 	}
-	atoms, err := onlyKeys(fields["label"], "confidentiality", "integrity")
+	label.Label, err = parseLabel(fields["label"])
+	if err != nil {
+		return label, err
+	}
+	label.Path, err = parseLabelPath(fields["path"])
+	return label, err
+}
+
+func parseLabel(raw []byte) (label Label, err error) {
+	atoms, err := onlyKeys(raw, "confidentiality", "integrity")
 	if err != nil {
 		return label, fmt.Errorf("label: %w", err)
 	}
@@ -225,14 +234,18 @@ func parseInputLabel(raw []byte) (label InputLabel, err error) {
 			return label, fmt.Errorf("%w: %s is not a list", provenance.ErrInvalid, key)
 		}
 		if key == "integrity" {
-			label.Label.Integrity = list
+			label.Integrity = list
 		} else {
-			label.Label.Confidentiality = list
+			label.Confidentiality = list
 		}
 	}
+	return label, nil
+}
+
+func parseLabelPath(raw []byte) (path List[any], err error) {
 	var parts []json.RawMessage
-	if json.Unmarshal(fields["path"], &parts) != nil || len(parts) == 0 || len(parts) > maxLabelPath {
-		return label, fmt.Errorf("%w: path is not a list of 1 to %d", provenance.ErrInvalid, maxLabelPath)
+	if json.Unmarshal(raw, &parts) != nil || len(parts) == 0 || len(parts) > maxLabelPath {
+		return nil, fmt.Errorf("%w: path is not a list of 1 to %d", provenance.ErrInvalid, maxLabelPath)
 	}
 	for i, part := range parts {
 		var text *string
@@ -240,19 +253,19 @@ func parseInputLabel(raw []byte) (label InputLabel, err error) {
 		switch {
 		case json.Unmarshal(part, &text) == nil && text != nil &&
 			(i > 0 || slices.Contains(labelledInputs, *text)):
-			label.Path = append(label.Path, *text)
+			path = append(path, *text)
 		case i > 0 && json.Unmarshal(part, &number) == nil && number != nil && *number >= 0:
-			label.Path = append(label.Path, *number)
+			path = append(path, *number)
 		default:
 			known := strings.Join(labelledInputs, ", ")
-			return label, fmt.Errorf("%w: path does not name one of %s", provenance.ErrInvalid, known)
+			return nil, fmt.Errorf("%w: path does not name one of %s", provenance.ErrInvalid, known)
 		}
 	}
-	return label, nil
+	return path, nil
 }
 
-// Influence returns the atom for a prompt slot, or nil without one. It records whose words led to an input.
-// It affects confidentiality only: the author of a command does not vouch for its inputs.
+// Influence returns the atom for a prompt slot, or nil without one. The atom records whose words led to an
+// input. It affects confidentiality only: the author of a command does not vouch for its inputs.
 func Influence(slot json.RawMessage, manifest *RunManifest) json.RawMessage {
 	var of map[string]json.RawMessage
 	if slot == nil || json.Unmarshal(slot, &of) != nil {
@@ -271,6 +284,5 @@ func Influence(slot json.RawMessage, manifest *RunManifest) json.RawMessage {
 		}{RunManifestSource, m.WishID, m.DispatchClass})
 	}
 	return object([]string{"type", "version", "role", "kernelName", "surface", "subject", "eventId",
-		"valueDigest",
-		"slotDigest", "snapshotDigest", "targetPath", "runManifest"}, atom)
+		"valueDigest", "slotDigest", "snapshotDigest", "targetPath", "runManifest"}, atom)
 }

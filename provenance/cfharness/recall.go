@@ -147,12 +147,17 @@ func (f *Fold) Add(e *provenance.Event) error {
 	if e.Kind != provenance.KindSkillActivated || len(e.Row) == 0 {
 		return nil
 	}
+	return f.addActivation(e)
+}
+
+// addActivation adds the row of an activation, which replaces the row with its key.
+func (f *Fold) addActivation(e *provenance.Event) error {
 	var row Activation
 	if err := json.Unmarshal(e.Row, &row); err != nil {
 		return fmt.Errorf("%w: row of event %s: %v", provenance.ErrCorrupt, e.ID(), err)
 	}
 	r := &f.Was
-	// A repeated activation sends nothing, and does not undo that the instructions were sent.
+	// A repeated activation sends nothing, because the instructions were sent before.
 	if x := row.Skillsd; x != nil && !x.Repeated {
 		if r.Sent == nil {
 			r.Sent = make(map[string]bool)

@@ -504,7 +504,7 @@ type CallRecords struct {
 	PolicyEvents   List[json.RawMessage] `json:"policyEvents"`     // each a [PolicyEvent]
 	Decision       json.RawMessage       `json:"decision,omitempty"`
 	Invocation     json.RawMessage       `json:"cfcInvocationContext,omitempty"`
-	EventIDs       List[string]          `json:"eventIds"` // see [Event.ID]
+	EventIDs       List[string]          `json:"eventIds"` // see [provenance.Event.ID]
 }
 
 // NewCallRecords returns the records of a call from its events, in order. project returns the row of a view

@@ -36,35 +36,17 @@ type SkillRegistry struct {
 func (r *SkillRegistry) WriteEach(
 	w io.Writer, made func(at time.Time) error, each iter.Seq2[*RegistrySkill, error],
 ) error {
-	frame := *r
-	frame.Skills = nil
-	pretty, err := provenance.EncodePretty(frame)
+	head, middle, tail, err := r.frame()
 	if err != nil {
 		return err
 	}
-	// Line breaks in strings of the frame are escaped, so these texts are unique.
-	const at, list = "\n  \"generatedAt\": \"", "\n  \"skills\": ["
-	head, rest, timed := bytes.Cut(pretty, []byte(at))
-	_, rest, stamped := bytes.Cut(rest, []byte(`"`))
-	middle, tail, listed := bytes.Cut(rest, []byte(list))
-	if !timed || !stamped || !listed {
-		return errors.New("a registry has no time or no list of skills")
-	}
-	write := func(texts ...string) error {
-		for _, text := range texts {
-			if _, err := io.WriteString(w, text); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if err := write(string(head), at); err != nil {
+	if _, err := w.Write(head); err != nil {
 		return err
 	}
 	if err := made(r.GeneratedAt.Time); err != nil {
 		return err
 	}
-	if err := write(`"`, string(middle), list); err != nil {
+	if _, err := w.Write(middle); err != nil {
 		return err
 	}
 	var compact, indented bytes.Buffer
@@ -90,7 +72,28 @@ func (r *SkillRegistry) WriteEach(
 		}
 		before, end = ",\n    ", "\n  "
 	}
-	return write(end, string(tail))
+	_, err = w.Write(append([]byte(end), tail...))
+	return err
+}
+
+// frame returns the text of the registry before its time, from there to its first skill, and after its last
+// one, without the skills.
+func (r *SkillRegistry) frame() (head, middle, tail []byte, err error) {
+	empty := *r
+	empty.Skills = nil
+	pretty, err := provenance.EncodePretty(empty)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	// Line breaks in strings are escaped, so these texts are unique.
+	_, rest, timed := bytes.Cut(pretty, []byte("\n  \"generatedAt\": \""))
+	head = pretty[:len(pretty)-len(rest)]
+	quote := bytes.IndexByte(rest, '"')
+	_, tail, listed := bytes.Cut(rest, []byte("\n  \"skills\": ["))
+	if !timed || !listed || quote < 0 {
+		return nil, nil, nil, errors.New("a registry has no time or no list of skills")
+	}
+	return head, rest[quote : len(rest)-len(tail)], tail, nil
 }
 
 // leaveOut removes skills and everything that names them: files of a skill that contains one, and

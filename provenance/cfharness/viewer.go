@@ -44,9 +44,10 @@ func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
 		return err
 	}
 	data, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
 	switch {
-	// The error is returned below.
-	case err != nil:
 	case key != "":
 		data, err = v.projectView(name, key, data)
 	case policy:
@@ -137,83 +138,121 @@ func (v *Viewer) Event(e *provenance.Event) (*provenance.Event, error) {
 
 // projectEvent projects one line of the event record. It omits the names and digests of withheld outputs.
 func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
-	var e struct {
-		Kind     provenance.Kind `json:"kind"`
-		Detail   json.RawMessage `json:"detail"`
-		Row      json.RawMessage `json:"row"`
-		Decision json.RawMessage `json:"decision"`
-		Files    json.RawMessage `json:"files"`
-	}
-	var all, seen []provenance.File
-	err := json.Unmarshal(line, &e)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
-	}
-	if len(e.Files) > 0 {
-		err = json.Unmarshal(e.Files, &all)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
-		}
-	}
-	// A key with its quotes cannot occur earlier in the line: in a string the quotes would be escaped.
-	replace := func(key string, was, now []byte) {
-		line = bytes.Replace(line, append([]byte(key), was...), append([]byte(key), now...), 1)
-	}
-	for _, of := range []struct {
-		view, key string
-		row       json.RawMessage
-	}{{e.Kind.Facts().View, `"row":`, e.Row}, {provenance.PolicyTraceFile, `"decision":`, e.Decision}} {
-		if of.view == "" || len(of.row) == 0 {
-			continue
-		}
-		row, err := v.Row(of.view, of.row)
-		if err != nil {
-			return nil, err
-		}
-		if row == nil {
-			continue
-		}
-		if e.Kind == provenance.KindScriptExecuted && of.view == e.Kind.Facts().View {
-			detail, err := opaqueDetail(row)
-			if err != nil {
-				return nil, err
-			}
-			if detail != nil {
-				replace(`"detail":`, e.Detail, detail)
-			}
-		}
-		replace(of.key, of.row, row)
-	}
-	if e.Kind == provenance.KindOutputsRemoved {
-		var row provenance.OutputsRemoved
-		if err := json.Unmarshal(e.Row, &row); err != nil {
-			return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
-		}
-		row.Files = slices.DeleteFunc(row.Files, func(f provenance.File) bool { return !v.Shows(f.Name) })
-		shown, err := provenance.Encode(row)
-		if err != nil {
-			return nil, err
-		}
-		replace(`"row":`, e.Row, shown)
-	}
-	for _, file := range all {
-		if !strings.HasPrefix(file.Name, provenance.OutputsDir+"/") || v.Shows(file.Name) {
-			seen = append(seen, file)
-		}
-	}
-	switch {
-	case len(seen) == len(all):
-		return line, nil
-	// An empty list would reveal that there were files.
-	case len(seen) == 0:
-		return bytes.Replace(line, append([]byte(`,"files":`), e.Files...), nil, 1), nil
-	}
-	shown, err := provenance.Encode(seen)
+	l, err := readEventLine(line)
 	if err != nil {
 		return nil, err
 	}
-	replace(`"files":`, e.Files, shown)
-	return line, nil
+	if err := v.projectRows(l); err != nil {
+		return nil, err
+	}
+	if l.Kind == provenance.KindOutputsRemoved {
+		if err := v.projectRemoval(l); err != nil {
+			return nil, err
+		}
+	}
+	if err := v.projectFiles(l); err != nil {
+		return nil, err
+	}
+	return l.line, nil
+}
+
+// eventLine is a line of the event record, with the values that may be replaced.
+type eventLine struct {
+	line []byte
+
+	Kind     provenance.Kind `json:"kind"`
+	Detail   json.RawMessage `json:"detail"`
+	Row      json.RawMessage `json:"row"`
+	Decision json.RawMessage `json:"decision"`
+	Files    json.RawMessage `json:"files"`
+
+	files []provenance.File // Files, decoded
+}
+
+func readEventLine(line []byte) (*eventLine, error) {
+	l := &eventLine{line: line}
+	if err := json.Unmarshal(line, l); err != nil {
+		return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
+	}
+	if len(l.Files) > 0 {
+		if err := json.Unmarshal(l.Files, &l.files); err != nil {
+			return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
+		}
+	}
+	return l, nil
+}
+
+// replace replaces the value after a key, such as "row":. The key with its quotes cannot occur earlier in the
+// line: in a string the quotes would be escaped.
+func (l *eventLine) replace(key string, was, now []byte) {
+	l.line = bytes.Replace(l.line, append([]byte(key), was...), append([]byte(key), now...), 1)
+}
+
+// projectRows projects the rows of views in an event.
+func (v *Viewer) projectRows(l *eventLine) error {
+	view := l.Kind.Facts().View
+	if view != "" && len(l.Row) > 0 {
+		row, err := v.Row(view, l.Row)
+		if err != nil {
+			return err
+		}
+		if row != nil && l.Kind == provenance.KindScriptExecuted {
+			detail, err := opaqueDetail(row)
+			if err != nil {
+				return err
+			}
+			if detail != nil {
+				l.replace(`"detail":`, l.Detail, detail)
+			}
+		}
+		if row != nil {
+			l.replace(`"row":`, l.Row, row)
+		}
+	}
+	if len(l.Decision) == 0 {
+		return nil
+	}
+	decision, err := v.Row(provenance.PolicyTraceFile, l.Decision)
+	if err == nil && decision != nil {
+		l.replace(`"decision":`, l.Decision, decision)
+	}
+	return err
+}
+
+// projectRemoval omits the withheld outputs that an outputs.removed event deletes.
+func (v *Viewer) projectRemoval(l *eventLine) error {
+	var row provenance.OutputsRemoved
+	if err := json.Unmarshal(l.Row, &row); err != nil {
+		return fmt.Errorf("%s: %w", provenance.EventsFile, err)
+	}
+	row.Files = slices.DeleteFunc(row.Files, func(f provenance.File) bool { return !v.Shows(f.Name) })
+	shown, err := provenance.Encode(row)
+	if err != nil {
+		return err
+	}
+	l.replace(`"row":`, l.Row, shown)
+	return nil
+}
+
+// projectFiles omits the withheld outputs among the files of an event.
+func (v *Viewer) projectFiles(l *eventLine) error {
+	shown := slices.DeleteFunc(slices.Clone(l.files), func(f provenance.File) bool {
+		return strings.HasPrefix(f.Name, provenance.OutputsDir+"/") && !v.Shows(f.Name)
+	})
+	switch {
+	case len(shown) == len(l.files):
+		return nil
+	// An empty list would reveal that there were files.
+	case len(shown) == 0:
+		l.line = bytes.Replace(l.line, append([]byte(`,"files":`), l.Files...), nil, 1)
+		return nil
+	}
+	list, err := provenance.Encode(shown)
+	if err != nil {
+		return err
+	}
+	l.replace(`"files":`, l.Files, list)
+	return nil
 }
 
 // opaqueDetail returns the detail for the event of an opaque run, from the projected row; nil for other runs.
@@ -228,66 +267,81 @@ func opaqueDetail(row json.RawMessage) ([]byte, error) {
 
 // Row returns the row of a view as visible to the caller, or nil if it is unchanged.
 func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) {
-	var (
-		row     any
-		changed bool
-		err     error
-	)
 	switch view {
 	case provenance.PolicyTraceFile:
-		var d PolicyDecision
-		err = json.Unmarshal(raw, &d)
-		changed = d.Skillsd != nil && d.Skillsd.Operator != ""
-		if changed {
-			d.Skillsd.Operator = ""
-		}
-		row = d
-	// The rows of this view always contain host paths, so every row changes for a remote caller.
+		return projectRow(view, raw, v.projectDecision)
 	case provenance.ActivationsFile:
-		var a Activation
-		err = json.Unmarshal(raw, &a)
-		changed, a.SkillPath, a.SkillDir = v.Remote, a.SandboxSkillPath, a.SandboxSkillDir
-		if a.Skillsd != nil && v.Remote {
-			a.Skillsd.Origin = a.Skillsd.Origin.Public()
-		}
-		row = a
+		return projectRow(view, raw, v.projectActivation)
 	case provenance.ResourceReadsFile:
-		var r ResourceRead
-		err = json.Unmarshal(raw, &r)
-		changed, r.ResourcePath = v.Remote && r.ResourcePath != "", r.SandboxResourcePath
-		row = r
-	default:
-		var x ScriptExecution
-		err = json.Unmarshal(raw, &x)
-		if v.Remote && x.ResourcePath != "" {
-			changed, x.ResourcePath = true, x.SandboxResourcePath
-		}
-		// A run on the host has paths of this machine; no caller gets them.
-		if x.ExecutionTarget == "host" {
-			at := hostScript(&x)
-			if shown := sandboxSkill + x.Path; at > 0 && x.Argv[at] != shown {
-				changed, x.Argv[at] = true, shown
-			}
-			if x.Skillsd != nil && x.Skillsd.HostCWD != "" {
-				changed, x.Skillsd.HostCWD = true, ""
-			}
-		}
-		if x.Skillsd != nil && !v.Released(x.OutputID) {
-			changed = true
-			x.Skillsd, x.ExitCode = Sealed(x.Skillsd, x.ExitCode)
-		}
-		if v.Remote && x.Skillsd != nil && (x.Skillsd.Interpreter != nil || x.Skillsd.Origin != nil) {
-			changed, x.Skillsd = true, Pathless(x.Skillsd)
-		}
-		row = x
+		return projectRow(view, raw, v.projectRead)
 	}
-	if err != nil {
+	return projectRow(view, raw, v.projectExecution)
+}
+
+// projectRow returns a row as changed by project, or nil if project reports that it changed nothing.
+func projectRow[T any](
+	view string, raw json.RawMessage, project func(row *T) (changed bool),
+) (json.RawMessage, error) {
+	var row T
+	if err := json.Unmarshal(raw, &row); err != nil {
 		return nil, fmt.Errorf("row of %s: %w", view, err)
 	}
-	if !changed {
+	if !project(&row) {
 		return nil, nil
 	}
 	return provenance.Encode(row)
+}
+
+func (v *Viewer) projectDecision(d *PolicyDecision) (changed bool) {
+	if d.Skillsd == nil || d.Skillsd.Operator == "" {
+		return false
+	}
+	d.Skillsd.Operator = ""
+	return true
+}
+
+// projectActivation replaces host paths, which every activation has, for a remote caller.
+func (v *Viewer) projectActivation(a *Activation) (changed bool) {
+	if !v.Remote {
+		return false
+	}
+	a.SkillPath, a.SkillDir = a.SandboxSkillPath, a.SandboxSkillDir
+	if a.Skillsd != nil {
+		a.Skillsd.Origin = a.Skillsd.Origin.Public()
+	}
+	return true
+}
+
+func (v *Viewer) projectRead(r *ResourceRead) (changed bool) {
+	if !v.Remote || r.ResourcePath == "" {
+		return false
+	}
+	r.ResourcePath = r.SandboxResourcePath
+	return true
+}
+
+func (v *Viewer) projectExecution(x *ScriptExecution) (changed bool) {
+	if v.Remote && x.ResourcePath != "" {
+		changed, x.ResourcePath = true, x.SandboxResourcePath
+	}
+	// A run on the host has paths of this machine; no caller gets them.
+	if x.ExecutionTarget == "host" {
+		at := hostScript(x)
+		if shown := sandboxSkill + x.Path; at > 0 && x.Argv[at] != shown {
+			changed, x.Argv[at] = true, shown
+		}
+		if x.Skillsd != nil && x.Skillsd.HostCWD != "" {
+			changed, x.Skillsd.HostCWD = true, ""
+		}
+	}
+	if x.Skillsd != nil && !v.Released(x.OutputID) {
+		changed = true
+		x.Skillsd, x.ExitCode = Sealed(x.Skillsd, x.ExitCode)
+	}
+	if v.Remote && x.Skillsd != nil && (x.Skillsd.Interpreter != nil || x.Skillsd.Origin != nil) {
+		changed, x.Skillsd = true, Pathless(x.Skillsd)
+	}
+	return changed
 }
 
 // hostScript returns the index of the script in the argv of a run on the host, or 0 if it is not in it.
@@ -489,29 +543,37 @@ type ExitCodeObservation struct {
 // ReadSandboxResult parses the result of a runtime. A nil result observes everything. An invalid one denies
 // everything: a runtime that labels its output must not be treated as one that does not.
 func ReadSandboxResult(raw []byte) *SandboxResult {
-	unlabelled := json.RawMessage("{}")
-	m := &SandboxResult{Version: 1}
-	m.Stdout.Policy, m.Stderr.Policy, m.ExitCode.Policy = PolicyObserved, PolicyObserved, PolicyObserved
-	if raw != nil {
+	m := &SandboxResult{}
+	switch {
+	case raw == nil:
+		m.decide(PolicyObserved, "")
+	case json.Unmarshal(raw, m) != nil || !m.known():
 		*m = SandboxResult{}
-		known := json.Unmarshal(raw, m) == nil && m.Version == 1
-		for _, p := range []ObservationPolicy{m.Stdout.Policy, m.Stderr.Policy, m.ExitCode.Policy} {
-			known = known && (p == PolicyObserved || p == PolicyOpaque || p == PolicyDenied)
-		}
-		if !known {
-			const reason = "the runtime's mediation result cannot be read"
-			stream := StreamObservation{Policy: PolicyDenied, Reason: reason}
-			m = &SandboxResult{Version: 1, Stdout: stream, Stderr: stream,
-				ExitCode: ExitCodeObservation{Policy: PolicyDenied, Reason: reason}}
-		}
+		m.decide(PolicyDenied, "the runtime's mediation result cannot be read")
 	}
-	m.Stdout.Channel, m.Stderr.Channel = "stdout", "stderr"
+	m.Version, m.Stdout.Channel, m.Stderr.Channel = 1, "stdout", "stderr"
 	for _, label := range []*json.RawMessage{&m.Stdout.Label, &m.Stderr.Label, &m.ExitCode.Label} {
 		if len(*label) == 0 {
-			*label = unlabelled
+			*label = json.RawMessage("{}")
 		}
 	}
 	return m
+}
+
+// decide sets one policy for all output.
+func (m *SandboxResult) decide(policy ObservationPolicy, reason string) {
+	m.Stdout.Policy, m.Stderr.Policy, m.ExitCode.Policy = policy, policy, policy
+	m.Stdout.Reason, m.Stderr.Reason, m.ExitCode.Reason = reason, reason, reason
+}
+
+// known reports whether the version and all policies are known here.
+func (m *SandboxResult) known() bool {
+	for _, p := range []ObservationPolicy{m.Stdout.Policy, m.Stderr.Policy, m.ExitCode.Policy} {
+		if p != PolicyObserved && p != PolicyOpaque && p != PolicyDenied {
+			return false
+		}
+	}
+	return m.Version == 1
 }
 
 // Observation is the value of a stream in an output object: the text, or the reason why it was withheld. The

@@ -351,7 +351,22 @@ func (w *writer) add(e *story.Step, s *Step) error {
 	if s.What == "" {
 		return nil
 	}
-	t := &w.sum.Totals
+	if s.Tool != "" {
+		w.metrics.ToolCalls[s.Tool]++
+		w.metrics.TotalToolCalls++
+	}
+	if s.Code != "" || s.What == "ran" && (s.ExitCode == nil || *s.ExitCode != 0) {
+		w.metrics.Errors++
+	}
+	s.ShownTokens = (s.ShownBytes + BytesPerToken - 1) / BytesPerToken
+	w.sum.Totals.add(s)
+	if err := w.copyOutputs(e, s); err != nil {
+		return err
+	}
+	return w.runs.add(s)
+}
+
+func (t *Totals) add(s *Step) {
 	switch s.What {
 	case "loaded":
 		t.Loaded++
@@ -364,20 +379,8 @@ func (w *writer) add(e *story.Step, s *Step) error {
 	case "failed":
 		t.Failed++
 	}
-	if s.Tool != "" {
-		w.metrics.ToolCalls[s.Tool]++
-		w.metrics.TotalToolCalls++
-	}
-	if s.Code != "" || s.What == "ran" && (s.ExitCode == nil || *s.ExitCode != 0) {
-		w.metrics.Errors++
-	}
-	s.ShownTokens = (s.ShownBytes + BytesPerToken - 1) / BytesPerToken
 	t.ShownBytes += s.ShownBytes
 	t.ShownTokens += s.ShownTokens
-	if err := w.copies(e, s); err != nil {
-		return err
-	}
-	return w.runs.add(s)
 }
 
 // skills reads the names of the skills from the registry of the session.
@@ -400,8 +403,8 @@ func (w *writer) skills() error {
 	return nil
 }
 
-// copies copies the files that a script made. Files that are no longer stored are skipped.
-func (w *writer) copies(e *story.Step, s *Step) error {
+// copyOutputs copies the files that a script made, and skips files that are no longer stored.
+func (w *writer) copyOutputs(e *story.Step, s *Step) error {
 	if s.What != "ran" {
 		return nil
 	}
@@ -422,7 +425,7 @@ func (w *writer) copies(e *story.Step, s *Step) error {
 		if err != nil {
 			return fmt.Errorf("read %s: %w", kept, err)
 		}
-		name := fmt.Sprintf("%d-%d-%s", e.Seq, i, plain(made.Name))
+		name := fmt.Sprintf("%d-%d-%s", e.Seq, i, fileName(made.Name))
 		n, err := w.copy(name, from, made.Digest)
 		if err = errors.Join(err, from.Close()); err != nil {
 			return fmt.Errorf("copy %s: %w", kept, err)
@@ -453,8 +456,8 @@ func (w *writer) copy(name string, from io.Reader, want digest.Digest) (n int64,
 	return n, nil
 }
 
-// plain returns the end of a path chosen by a script, as a file name that is valid on every system.
-func plain(name string) string {
+// fileName returns the end of a path chosen by a script, as a file name that is valid on every system.
+func fileName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '.' || r == '-' || r >= '0' && r <= '9' || r|0x20 >= 'a' && r|0x20 <= 'z') {
 			return r

@@ -348,7 +348,7 @@ func (st *Store) open(ctx context.Context, id string) (*session, error) {
 		st.sessions[id] = opened
 	}
 	st.mu.Unlock()
-	// This waits for other processes and reads the whole record, so st.mu is not held.
+	// Opening waits for other processes and reads the whole record, so st.mu is not held.
 	return opened()
 }
 

@@ -109,20 +109,10 @@ func (r *reader) read(dir *os.Root, id string) (*provenance.Session, error) {
 }
 
 // foldSession returns the session state folded from its events.
-func (r *reader) foldSession(id string) (s *provenance.Session, err error) {
-	var tally provenance.Tally
-	for e, failed := range r.events(id) {
-		err = failed
-		if err != nil {
-			break
-		}
-		err = tally.Add(e)
-		if err != nil {
-			break
-		}
-	}
-	if tally.Session.Head.Seq > 0 {
-		return &tally.Session, err
+func (r *reader) foldSession(id string) (*provenance.Session, error) {
+	s, err := provenance.Fold(r.events(id))
+	if s.Head.Seq > 0 {
+		return &s, err
 	}
 	return nil, cmp.Or(err, fmt.Errorf("session %s: %w: no event", id, provenance.ErrNotFound))
 }
@@ -242,30 +232,15 @@ func (r *reader) Collect(
 	if err != nil {
 		return nil, fmt.Errorf("list sessions: %w", cause(err))
 	}
-	for _, en := range entries {
-		// A process was killed between renaming this directory and removing it.
-		if strings.HasPrefix(en.Name(), trashPrefix) && !opts.DryRun {
-			if err := r.root.RemoveAll(en.Name()); err != nil {
-				return nil, fmt.Errorf("collect sessions: %w", cause(err))
-			}
-		}
-	}
 	if !opts.DryRun {
-		if err := removeUnbegun(r.dir, r.root); err != nil {
+		if err := r.removeLeftovers(entries); err != nil {
 			return nil, err
 		}
 	}
-	all := written(r.root, entries)
-	all = slices.DeleteFunc(all, func(w writtenAt) bool { return !r.isSession(w.id) })
-	// The time of writing is not enough: a server that exits writes to all its sessions at once.
-	for i := range all {
-		all[i].called = r.called(&all[i])
-	}
-	slices.SortStableFunc(all, func(a, b writtenAt) int { return b.called.Compare(a.called) })
 	var gone []provenance.Collected
 	var total int64
 	seen := make(map[fileID]bool)
-	for i, w := range all {
+	for i, w := range r.byLastCall(entries) {
 		if err := ctx.Err(); err != nil {
 			return gone, err
 		}
@@ -287,6 +262,32 @@ func (r *reader) Collect(
 		return gone, nil
 	}
 	return gone, emptyPool(r.root)
+}
+
+// removeLeftovers deletes the directories of sessions that were being deleted, or had not begun, when their
+// process was killed.
+func (r *reader) removeLeftovers(entries []fs.DirEntry) error {
+	for _, en := range entries {
+		if !strings.HasPrefix(en.Name(), trashPrefix) {
+			continue
+		}
+		if err := r.root.RemoveAll(en.Name()); err != nil {
+			return fmt.Errorf("collect sessions: %w", cause(err))
+		}
+	}
+	return removeUnbegun(r.dir, r.root)
+}
+
+// byLastCall returns all sessions, the one with the latest call first. The time of writing is not enough: a
+// server that exits writes to all its sessions at once.
+func (r *reader) byLastCall(entries []fs.DirEntry) []writtenAt {
+	all := written(r.root, entries)
+	all = slices.DeleteFunc(all, func(w writtenAt) bool { return !r.isSession(w.id) })
+	for i := range all {
+		all[i].called = r.called(&all[i])
+	}
+	slices.SortStableFunc(all, func(a, b writtenAt) int { return b.called.Compare(a.called) })
+	return all
 }
 
 // size returns how many bytes a session uses, without files in seen. It adds the session's shared files to
@@ -373,7 +374,7 @@ func (r *reader) collect(ctx context.Context, id string,
 		if r.isHeld(dir, id) {
 			return 0, provenance.ErrHeld
 		}
-		if err := r.strike(ctx, id, opts); err != nil {
+		if err := r.noteDeleted(ctx, id, opts); err != nil {
 			return 0, err
 		}
 		return usage(dir, nil)
@@ -400,8 +401,8 @@ func (r *reader) collect(ctx context.Context, id string,
 		return 0, err
 	}
 	// The deletion is in the register before it happens. After a crash in between, Missing would otherwise
-	// report a session that somebody removed.
-	if err := r.strike(ctx, id, opts); err != nil {
+	// report the session.
+	if err := r.noteDeleted(ctx, id, opts); err != nil {
 		return 0, err
 	}
 	// Renaming first makes the deletion atomic for readers; trash is not a session's name.

@@ -55,7 +55,7 @@ func (s *session) run() {
 			s.commit(r)
 			quiet.Reset(s.opts.Quiet)
 		case <-commit.C:
-			// This runs in its own goroutine because events must not wait until a hundred texts are synced.
+			// A goroutine syncs, because events must not wait until a hundred texts are synced.
 			syncing = true
 			go func() {
 				s.syncMost()
@@ -181,39 +181,17 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 			return slices.Repeat([]error{unavailable("append event", err)}, len(events))
 		}
 	}
+	g := group{tally: l.tally, durable: durably}
 	errs := make([]error, len(events))
-	var lines []byte
-	var noted []*provenance.Event
-	tally := l.tally
 	for i, e := range events {
-		line, err := tally.Extend(e, l.now)
-		if err != nil {
-			// A refused event leaves no gap: the next one follows the last accepted event.
-			errs[i] = err
-			continue
-		}
-		// Heads accepts every event that a Tally accepts.
-		if err := tally.Heads.Add(e); err != nil {
-			errs[i] = err
-			continue
-		}
-		if lines == nil {
-			// Most often there is only one line.
-			lines = line
-		} else {
-			lines = append(lines, line...)
-		}
-		durably = durably || e.Kind.Facts().Durable
-		if l.note != nil && marks(e) {
-			noted, durably = append(noted, e), true
-		}
+		errs[i] = l.place(&g, e)
 	}
 	var failed error
-	if len(lines) > 0 {
-		failed = l.write(lines, durably || len(l.unsynced)+len(lines) > maxUnsynced, noted)
+	if len(g.lines) > 0 {
+		failed = l.write(g.lines, g.durable || len(l.unsynced)+len(g.lines) > maxUnsynced, g.noted)
 	}
 	if failed == nil {
-		l.tally = tally
+		l.tally = g.tally
 	}
 	for i, e := range events {
 		if errs[i] == nil && failed != nil {
@@ -224,6 +202,37 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 		}
 	}
 	return errs
+}
+
+// group is the accepted events of one append.
+type group struct {
+	tally   fold // after the events
+	lines   []byte
+	durable bool                // the lines must be synced before they are acknowledged
+	noted   []*provenance.Event // the events that belong in the register
+}
+
+// place adds the line of e to g. A refused event leaves no gap: the next one follows the last accepted event.
+func (l *log) place(g *group, e *provenance.Event) error {
+	line, err := g.tally.Extend(e, l.now)
+	if err != nil {
+		return err
+	}
+	// Heads accepts every event that a Tally accepts.
+	if err := g.tally.Heads.Add(e); err != nil {
+		return err
+	}
+	if g.lines == nil {
+		// Most often there is only one line.
+		g.lines = line
+	} else {
+		g.lines = append(g.lines, line...)
+	}
+	g.durable = g.durable || e.Kind.Facts().Durable
+	if l.note != nil && marks(e) {
+		g.noted, g.durable = append(g.noted, e), true
+	}
+	return nil
 }
 
 // write appends lines to the file, or leaves the file unchanged. If durably is set, the lines are on stable

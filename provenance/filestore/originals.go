@@ -36,17 +36,17 @@ const (
 	listSuffix = ".json"
 )
 
-// originals are the files of a session that may not be on stable storage yet: no run relies on them.
+// originals guards the originals of a session.
 type originals struct {
 	mu       sync.Mutex // held while the files are written
-	unsynced []string
+	unsynced []string   // names of the files that may not be on stable storage; no run relies on them yet
 }
 
 // originalName returns the name of a kept content.
 func originalName(d digest.Digest) string { return path.Join(provenance.OriginalsDir, d.Encoded()) }
 
-// RoomForOriginals implements provenance.Originals. The limits of the principal and the free space count as
-// for other files.
+// RoomForOriginals implements provenance.Originals. The limits of the principal and the floor of free space
+// apply as for other files.
 func (st *Store) RoomForOriginals(ctx context.Context, id string, bytes int64) error {
 	if bytes > st.opts.Originals {
 		return unavailable("keep originals",
@@ -237,26 +237,15 @@ func (st *Store) KeepChanges(
 	return d, err
 }
 
-// syncOriginals syncs the written originals, several at a time, and their directory.
+// syncOriginals syncs the written originals and their directory. After an error, the next call syncs all of
+// them again.
 func (s *session) syncOriginals(dir *os.Root) error {
-	names := s.originals.unsynced
-	errs := make([]error, len(names))
-	tokens := make(chan struct{}, syncers)
-	var wg sync.WaitGroup
-	for i, name := range names {
-		tokens <- struct{}{}
-		wg.Go(func() {
-			errs[i] = syncFile(dir, name)
-			<-tokens
-		})
-	}
-	wg.Wait()
-	err := errors.Join(errs...)
+	err := syncAll(s.originals.unsynced, func(name string) error { return syncFile(dir, name) })
 	if err == nil {
 		err = fsys.SyncDir(dir, provenance.OriginalsDir)
 	}
 	if err != nil {
-		return err // the next call syncs all of them again
+		return err
 	}
 	s.originals.unsynced = nil
 	return nil
@@ -314,8 +303,8 @@ func (r *reader) Changes(_ context.Context, id string) (map[digest.Digest][]byte
 	return lists, nil
 }
 
-// checkOriginals compares each original with the digest in its name. One that is missing is no difference:
-// it made room for a later one.
+// checkOriginals compares each original with the digest in its name. An original that was removed meanwhile
+// made room for a later one, and is no difference.
 func (v *verifier) checkOriginals() error {
 	entries, err := fs.ReadDir(v.dir.FS(), provenance.OriginalsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -177,26 +177,46 @@ func (s *session) linkEqual(
 	if info.Size() != w.size {
 		return nil, errChanged
 	}
-	if w.time != nil {
-		stamp := make([]byte, len(w.time))
-		if _, err := found.ReadAt(stamp, w.timeAt); err != nil {
-			return nil, err
-		}
-		at, err := provenance.ParseTime(string(stamp))
-		ours, errOurs := provenance.ParseTime(string(w.time))
-		if err != nil || errOurs != nil || at.After(ours) {
-			return nil, errChanged
-		}
+	if err := w.checkEarlier(found); err != nil {
+		return nil, err
 	}
+	sum, err := w.digestEqual(found, file)
+	if err != nil {
+		return nil, err
+	}
+	k := &sharedFile{pooled: pooled, size: w.size, digest: sum}
+	k.info, err = s.linkTo(dir, name, pooled, info)
+	return k, err
+}
+
+// checkEarlier returns an error if the time in found, where w wrote its time, is later than that time.
+func (w *sharedWriter) checkEarlier(found io.ReaderAt) error {
+	if w.time == nil {
+		return nil
+	}
+	stamp := make([]byte, len(w.time))
+	if _, err := found.ReadAt(stamp, w.timeAt); err != nil {
+		return err
+	}
+	at, err := provenance.ParseTime(string(stamp))
+	ours, errOurs := provenance.ParseTime(string(w.time))
+	if err != nil || errOurs != nil || at.After(ours) {
+		return errChanged
+	}
+	return nil
+}
+
+// digestEqual returns the digest of found, which must equal the file that w wrote except for the time.
+func (w *sharedWriter) digestEqual(found, file io.ReaderAt) (digest.Digest, error) {
 	whole := sha256.New()
 	var theirs, ours [64 << 10]byte
 	for at := int64(0); at < w.size; at += int64(len(ours)) {
 		n := min(int64(len(ours)), w.size-at)
 		if _, err := found.ReadAt(theirs[:n], at); err != nil {
-			return nil, err
+			return "", err
 		}
 		if _, err := file.ReadAt(ours[:n], at); err != nil {
-			return nil, err
+			return "", err
 		}
 		// The session gets their file, so the digest covers their time; the comparison ignores it.
 		whole.Write(theirs[:n])
@@ -206,12 +226,10 @@ func (s *session) linkEqual(
 			}
 		}
 		if !bytes.Equal(theirs[:n], ours[:n]) {
-			return nil, errChanged
+			return "", errChanged
 		}
 	}
-	k := &sharedFile{pooled: pooled, size: w.size, digest: digest.NewDigest(digest.SHA256, whole)}
-	k.info, err = s.linkTo(dir, name, pooled, info)
-	return k, err
+	return digest.NewDigest(digest.SHA256, whole), nil
 }
 
 // sharedWriter writes the content of PutShared and computes its digests.
@@ -396,7 +414,7 @@ func (t *pooledTexts) open(root *os.Root) {
 	if t.dir != nil && err == nil && os.SameFile(named, t.dir.info) {
 		return
 	}
-	// It is not closed, because other goroutines may be using it.
+	// The earlier directory is not closed, because other goroutines may be using it.
 	t.dir = nil
 	dir, err := root.OpenRoot(pool)
 	if err != nil {

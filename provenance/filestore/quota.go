@@ -197,7 +197,7 @@ func (st *Store) count(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Counting does not find the reservations, which are no sessions.
+	// Counting does not find the reservations, which are not sessions.
 	for id, u := range l.sessions {
 		if strings.HasPrefix(id, reserved) {
 			found[id] = u

@@ -61,12 +61,8 @@ func (r *reader) enroll(signer note.Signer, wait time.Duration,
 		return err
 	}
 	// Another signature would hide that the register was rolled back.
-	if reg.last != nil {
-		was := make([]byte, len(reg.last))
-		if _, err := f.ReadAt(was, reg.end-int64(len(was))); err != nil || end < reg.end ||
-			!bytes.Equal(was, reg.last) {
-			return fmt.Errorf("%w: %s was cut or replaced", provenance.ErrCorrupt, provenance.RegisterFile)
-		}
+	if !reg.continues(f, end) {
+		return fmt.Errorf("%w: %s was cut or replaced", provenance.ErrCorrupt, provenance.RegisterFile)
 	}
 	var data []byte
 	for i := range lines {
@@ -76,20 +72,36 @@ func (r *reader) enroll(signer note.Signer, wait time.Duration,
 		}
 		data = append(data, before...)
 	}
-	if _, err := f.WriteAt(data, end); err != nil {
+	if err := r.appendSynced(f, data, end); err != nil {
 		return errors.Join(cause(err), f.Truncate(end))
-	}
-	if err := f.Sync(); err != nil {
-		return errors.Join(cause(err), f.Truncate(end))
-	}
-	if end == 0 {
-		// The file may be new.
-		if err := fsys.SyncDir(r.root, "."); err != nil {
-			return errors.Join(cause(err), f.Truncate(end))
-		}
 	}
 	reg.last, reg.end = before, end+int64(len(data))
 	return nil
+}
+
+// continues reports whether a register of end bytes has the line that was added last. The caller holds mu.
+func (reg *register) continues(f io.ReaderAt, end int64) bool {
+	if reg.last == nil {
+		return true
+	}
+	was := make([]byte, len(reg.last))
+	_, err := f.ReadAt(was, reg.end-int64(len(was)))
+	return err == nil && end >= reg.end && bytes.Equal(was, reg.last)
+}
+
+// appendSynced writes lines at the end of the register, and syncs it.
+func (r *reader) appendSynced(f *os.File, lines []byte, end int64) error {
+	if _, err := f.WriteAt(lines, end); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if end > 0 {
+		return nil
+	}
+	// The file may be new.
+	return fsys.SyncDir(r.root, ".")
 }
 
 // lastLine returns the last line of a register, or nil for an empty one, and the offset of its end. It
@@ -246,9 +258,9 @@ func (v *verifier) checkRegister(reg *provenance.Register, signed *provenance.Ev
 	return nil
 }
 
-// strike adds a line to the register that a session was deleted, if the register names it. In a dry run it
-// only checks whether it could.
-func (r *reader) strike(ctx context.Context, id string, opts provenance.CollectOptions) error {
+// noteDeleted adds the deletion of a session to the register, if the register names the session. In a dry run
+// it only checks whether it could.
+func (r *reader) noteDeleted(ctx context.Context, id string, opts provenance.CollectOptions) error {
 	reg, err := r.Register(ctx)
 	if err != nil {
 		return err

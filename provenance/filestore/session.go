@@ -154,8 +154,8 @@ func (st *Store) sessionDir(id string) (dir *os.Root, name string, err error) {
 	return dir, name, nil
 }
 
-// lockDir locks the session, and sets its name to the one that its directory has since then: the first event
-// and Collect rename the directory while they hold the lock.
+// lockDir locks the session, and refuses a directory that was replaced or removed before that. It updates the
+// name: the first event and Collect rename the directory while they hold the lock.
 func (s *session) lockDir(dir *os.Root) (err error) {
 	s.dir, err = dir.Stat(".")
 	if err != nil {
@@ -185,7 +185,8 @@ func (s *session) lockDir(dir *os.Root) (err error) {
 	return nil
 }
 
-// beginLate has the directory of a session in unbegun renamed: at once if it has events, else at the first.
+// beginLate renames the directory of a session in unbegun at once if it has events, and otherwise leaves that
+// to the first event.
 func (s *session) beginLate(dir *os.Root) error {
 	if s.name == s.id {
 		return nil
@@ -227,30 +228,10 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 	if s.opts.Signer != nil {
 		s.log.note = s.note
 	}
-	removed := make(map[string]bool)
 	sc := provenance.NewScanner(f)
-	var heads cfharness.Heads
-	at := func(err error) error { return fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err) }
-	for e, err := range sc.All() {
-		if err != nil {
-			return 0, at(err)
-		}
-		if err := heads.Add(e); err != nil {
-			return 0, at(err)
-		}
-		if e.Session != s.id {
-			return 0, at(fmt.Errorf("%w: event of session %q", provenance.ErrCorrupt, e.Session))
-		}
-		gone, err := e.Removed()
-		if err != nil {
-			return 0, at(err)
-		}
-		for _, f := range gone {
-			removed[f.Name] = true
-		}
-		for _, f := range e.Files {
-			delete(removed, f.Name)
-		}
+	heads, removed, err := s.foldRecord(sc)
+	if err != nil {
+		return 0, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
 	}
 	// A process may have crashed after the event that names removed outputs and before their removal.
 	for name := range removed {
@@ -260,14 +241,8 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 	}
 	s.log.offset, s.log.synced, s.log.tally = sc.Offset, sc.Offset, fold{sc.Tally, heads}
 	if info, err := f.Stat(); err == nil && s.store.synced.isLost(provenance.EventsFile, info) {
-		// The sync at the end of the session failed, and the kernel may report success for the next one. The
-		// whole record is therefore rewritten before it is synced.
-		s.log.synced, s.log.suspect, s.log.unsynced = 0, true, make([]byte, sc.Offset)
-		if _, err := f.ReadAt(s.log.unsynced, 0); err != nil {
-			return 0, unavailable("read record", err)
-		}
-		if err := s.unsynced.addAll(dir, provenance.ShownDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return 0, unavailable("read what was shown", err)
+		if err := s.distrust(dir); err != nil {
+			return 0, err
 		}
 	}
 	if sc.Torn > 0 {
@@ -276,6 +251,48 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 		}
 	}
 	return sc.Torn, errors.Join(s.checkHead(dir), s.checkRegistered())
+}
+
+// foldRecord reads the events of the record. It returns the heads of its views, and the names of the outputs
+// that were removed and not kept again.
+func (s *session) foldRecord(sc *provenance.Scanner) (cfharness.Heads, map[string]bool, error) {
+	var heads cfharness.Heads
+	removed := make(map[string]bool)
+	for e, err := range sc.All() {
+		if err != nil {
+			return heads, nil, err
+		}
+		if err := heads.Add(e); err != nil {
+			return heads, nil, err
+		}
+		if e.Session != s.id {
+			return heads, nil, fmt.Errorf("%w: event of session %q", provenance.ErrCorrupt, e.Session)
+		}
+		gone, err := e.Removed()
+		if err != nil {
+			return heads, nil, err
+		}
+		for _, f := range gone {
+			removed[f.Name] = true
+		}
+		for _, f := range e.Files {
+			delete(removed, f.Name)
+		}
+	}
+	return heads, removed, nil
+}
+
+// distrust makes the next sync write the whole record and all shown texts again: their sync at the end of the
+// session failed, and the kernel may report success for the next one.
+func (s *session) distrust(dir *os.Root) error {
+	s.log.synced, s.log.suspect, s.log.unsynced = 0, true, make([]byte, s.log.offset)
+	if _, err := s.record.ReadAt(s.log.unsynced, 0); err != nil {
+		return unavailable("read record", err)
+	}
+	if err := s.unsynced.addAll(dir, provenance.ShownDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return unavailable("read what was shown", err)
+	}
+	return nil
 }
 
 // checkHead refuses a record that ends before the head in session.json. For a record without events it writes

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -24,7 +25,8 @@ const (
 	maxShown      = 256 << 20
 	maxShownFiles = 10_000
 
-	// syncers is how many texts a store syncs concurrently; one journal commit then covers several.
+	// syncers is how many files a session, or texts a store, syncs concurrently; one journal commit then
+	// covers several.
 	syncers = 8
 
 	// maxSynced is how many synced files the store remembers.
@@ -106,6 +108,12 @@ func (s *session) keepText(dir *os.Root, d digest.Digest, data []byte) error {
 	if err != nil {
 		return err
 	}
+	return s.keepIn(texts, d, data)
+}
+
+// keepIn links a text of the pool into the directory of the session's texts, which then stays open, or writes
+// the text there. The caller holds shown.mu.
+func (s *session) keepIn(texts *os.Root, d digest.Digest, data []byte) (err error) {
 	s.closeTexts()
 	s.texts, err = texts.Open(".")
 	if err != nil {
@@ -186,6 +194,7 @@ func (s *session) addText(d digest.Digest, data []byte, info fs.FileInfo) {
 	s.unsynced.add(name)
 }
 
+// keeps remembers that the session has a text.
 func (s *session) keeps(d digest.Digest) {
 	if s.kept == nil || len(s.kept) >= maxKept {
 		s.kept = make(map[digest.Digest]bool)
@@ -280,16 +289,7 @@ func (s *session) syncTexts() error {
 	}
 	there := false // the directory of the texts exists
 	err := s.inDir("sync what was shown", func(dir *os.Root) error {
-		errs := make([]error, syncers)
-		var all sync.WaitGroup
-		for i := range min(syncers, len(names)) {
-			all.Go(func() {
-				for at := i; at < len(names); at += syncers {
-					errs[i] = errors.Join(errs[i], s.syncText(dir, names[at]))
-				}
-			})
-		}
-		all.Wait()
+		errs := []error{syncAll(names, func(name string) error { return s.syncText(dir, name) })}
 		err := fsys.SyncDir(dir, provenance.ShownDir)
 		there = !errors.Is(err, fs.ErrNotExist)
 		if there {
@@ -306,6 +306,21 @@ func (s *session) syncTexts() error {
 	}
 	u.rooted = u.rooted || there
 	return nil
+}
+
+// syncAll calls sync for each file, for up to syncers at a time.
+func syncAll(names []string, sync func(name string) error) error {
+	var g errgroup.Group
+	g.SetLimit(syncers)
+	errs := make([]error, len(names))
+	for i, name := range names {
+		g.Go(func() error {
+			errs[i] = sync(name)
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return errors.Join(errs...)
 }
 
 // syncText syncs a shown text, or a first file of the session, unless that is known to be done. It ignores a
@@ -344,7 +359,7 @@ func (s *session) syncText(dir *os.Root, name string) error {
 	s.unsynced.mu.Unlock()
 	if path.Dir(name) == provenance.ShownDir {
 		sum = digest.NewDigestFromEncoded(digest.SHA256, path.Base(name))
-		// This prevents new links to the file.
+		// Without its name in the pool, the file gets no new links.
 		_ = s.store.root.Remove(path.Join(pool, path.Base(name)))
 	}
 	f, opened := openRegular(dir, name)

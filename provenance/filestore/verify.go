@@ -57,78 +57,90 @@ func (r *reader) Verify(_ context.Context, id string, keys ...note.Verifier) (*p
 
 // run compares the record of the session with its register line, its note and the files derived from it.
 func (v *verifier) run(keys []note.Verifier) (err error) {
-	signed, err := v.readNote(keys)
+	defer func() { err = errors.Join(err, v.closeViews()) }()
+	d, err := v.readDerived(keys)
 	if err != nil {
 		return err
+	}
+	v.wanted = map[uint64]*provenance.Event{d.signed.Seq: nil}
+	if is := d.register.Sessions[v.id]; is != nil {
+		v.wanted[is.Events] = nil
+	}
+	// Files that are written after the record was read would seem ahead of it, so it is read after them.
+	var heads cfharness.Heads
+	at, err := v.readRecord(&heads, d.head)
+	if err != nil {
+		return err
+	}
+	if err := v.checkNote(d.signed, len(keys) > 0); err != nil {
+		return err
+	}
+	if err := v.checkRegister(d.register, v.wanted[d.signed.Seq], len(keys) > 0); err != nil {
+		return err
+	}
+	if err := v.checkSession(d.session, d.head, at); err != nil {
+		return err
+	}
+	if err := v.checkViews(&heads, d.head); err != nil {
+		return err
+	}
+	for _, check := range []func() error{
+		v.checkRecorded, v.checkShown, v.checkOriginals, v.listUnrecorded,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// derived are the files that a server writes after the events they describe, as of before the record is read.
+type derived struct {
+	signed   provenance.Head // from head.note, or zero
+	register *provenance.Register
+	session  []byte // session.json; nil if it does not exist
+	head     uint64 // the event that session.json names, or 0
+}
+
+// readDerived reads the files derived from the record, and opens the views.
+func (v *verifier) readDerived(keys []note.Verifier) (d derived, err error) {
+	d.signed, err = v.readNote(keys)
+	if err != nil {
+		return d, err
 	}
 	// The register was written before the note, and names no event that the record lacks.
-	reg, err := v.reader.Register(context.Background(), keys...)
+	d.register, err = v.reader.Register(context.Background(), keys...)
 	if err != nil {
-		return err
+		return d, err
 	}
 	// Views are never older than the head in session.json, so session.json is read first.
-	session, err := v.read(provenance.SessionFile, maxSessionFile)
+	d.session, err = v.read(provenance.SessionFile, maxSessionFile)
 	if err != nil {
-		return err
+		return d, err
 	}
-	defer func() {
-		for _, c := range v.views {
-			if c.file != nil {
-				err = errors.Join(err, c.file.Close())
-			}
-		}
-	}()
+	var session struct {
+		Head provenance.Head `json:"head"`
+	}
+	// A file that does not parse names no head; checkSession finds that it differs.
+	_ = json.Unmarshal(d.session, &session)
+	d.head = session.Head.Seq
 	for _, name := range provenance.ViewNames() {
 		c, err := v.openView(name)
 		v.views = append(v.views, c)
 		if err != nil {
-			return err
+			return d, err
 		}
 	}
-	var head struct {
-		Head provenance.Head `json:"head"`
-	}
-	// A file that does not parse names no head; checkSession finds that it differs.
-	_ = json.Unmarshal(session, &head)
-	var heads cfharness.Heads
-	v.wanted = map[uint64]*provenance.Event{signed.Seq: nil}
-	if is := reg.Sessions[v.id]; is != nil {
-		v.wanted[is.Events] = nil
-	}
-	// Files that are written after the record was read would seem ahead of it, so it is read after them.
-	at, err := v.readRecord(&heads, head.Head.Seq)
-	if err != nil {
-		return err
-	}
-	if err := v.checkNote(signed, len(keys) > 0); err != nil {
-		return err
-	}
-	if err := v.checkRegister(reg, v.wanted[signed.Seq], len(keys) > 0); err != nil {
-		return err
-	}
-	if err := v.checkSession(session, head.Head.Seq, at); err != nil {
-		return err
-	}
-	if err := v.checkViews(&heads, head.Head.Seq); err != nil {
-		return err
-	}
-	for _, name := range v.names {
-		err := v.checkFile(v.recorded[name])
-		// Another process may have removed outputs since the record was read.
-		if err != nil && v.removedSince(name) {
-			continue
-		}
-		if err != nil {
-			return err
+	return d, nil
+}
+
+func (v *verifier) closeViews() (err error) {
+	for _, c := range v.views {
+		if c.file != nil {
+			err = errors.Join(err, c.file.Close())
 		}
 	}
-	if err := v.checkShown(); err != nil {
-		return err
-	}
-	if err := v.checkOriginals(); err != nil {
-		return err
-	}
-	return v.listUnrecorded()
+	return err
 }
 
 // open opens a file of the session, or returns nil if it does not exist.
@@ -202,6 +214,7 @@ func (v *verifier) readRecord(heads *cfharness.Heads, seq uint64) (at provenance
 	return at, nil
 }
 
+// event adds an event to the report and to the files that the session has at this point.
 func (v *verifier) event(e *provenance.Event) error {
 	if e.Session != v.id {
 		return fmt.Errorf("event of session %q", e.Session)
@@ -265,6 +278,19 @@ func difference(file string, line int, what string) *provenance.VerifyError {
 	return &provenance.VerifyError{File: file, Line: line, What: what}
 }
 
+// checkRecorded compares the files that events record with their digests.
+func (v *verifier) checkRecorded() error {
+	for _, name := range v.names {
+		err := v.checkFile(v.recorded[name])
+		// Another process may have removed outputs since the record was read.
+		if err != nil && !v.removedSince(name) {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkFile compares a file with its digest, and with its size unless that is negative.
 func (v *verifier) checkFile(want provenance.File) error {
 	f, err := v.open(want.Name)
 	if err != nil {
@@ -308,6 +334,7 @@ func (v *verifier) removedSince(name string) bool {
 	return false
 }
 
+// listUnrecorded reports the files that neither an event records nor the store writes.
 func (v *verifier) listUnrecorded() error {
 	own := append(provenance.ViewNames(), provenance.EventsFile, provenance.SessionFile, provenance.LockFile,
 		provenance.OutputsDir, provenance.ShownDir, provenance.OriginalsDir, provenance.HeadNoteFile)

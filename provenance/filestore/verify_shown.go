@@ -43,38 +43,49 @@ func shownBy(e *provenance.Event) []cfharness.ShownText {
 			return []cfharness.ShownText{{Digest: row.Digest, Bytes: maxInstructions}}
 		}
 	case provenance.KindResourceRead:
-		if text, sure := shownByRead(e.Row); sure {
+		if text, sure := shownByPlainRead(e.Row); sure {
 			return text
 		}
-		var row cfharness.ResourceRead
-		x := &row.Skillsd
-		switch {
-		case json.Unmarshal(e.Row, &row) != nil || row.Error != nil || *x == nil || (*x).Bytes == nil ||
-			*(*x).Bytes == 0:
-		case (*x).Shown != "":
-			return []cfharness.ShownText{{Digest: (*x).Shown, Bytes: *(*x).Bytes}}
-		case row.ObservedSizeBytes != nil:
-			return []cfharness.ShownText{{Digest: row.ObservedDigest, Bytes: *row.ObservedSizeBytes}}
-		}
+		return shownByRead(e.Row)
 	case provenance.KindScriptExecuted:
-		var row cfharness.ScriptExecution
-		if json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil {
-			return nil
-		}
-		var texts []cfharness.ShownText
-		for _, text := range []*cfharness.ShownText{row.Skillsd.Stdout.Shown, row.Skillsd.Stderr.Shown} {
-			if text != nil {
-				texts = append(texts, *text)
-			}
-		}
-		return texts
+		return shownByScript(e.Row)
 	}
 	return nil
 }
 
-// shownByRead returns the texts that were shown according to the row of a read, if it can find them without
-// decoding the row. It is a fast path, because most events in a long record are reads.
-func shownByRead(row json.RawMessage) (texts []cfharness.ShownText, sure bool) {
+// shownByRead returns the text that was shown according to the row of a read.
+func shownByRead(encoded json.RawMessage) []cfharness.ShownText {
+	var row cfharness.ResourceRead
+	if json.Unmarshal(encoded, &row) != nil || row.Error != nil || row.Skillsd == nil {
+		return nil
+	}
+	switch x := row.Skillsd; {
+	case x.Bytes == nil || *x.Bytes == 0:
+	case x.Shown != "":
+		return []cfharness.ShownText{{Digest: x.Shown, Bytes: *x.Bytes}}
+	case row.ObservedSizeBytes != nil:
+		return []cfharness.ShownText{{Digest: row.ObservedDigest, Bytes: *row.ObservedSizeBytes}}
+	}
+	return nil
+}
+
+// shownByScript returns the texts that were shown according to the row of a run.
+func shownByScript(encoded json.RawMessage) (texts []cfharness.ShownText) {
+	var row cfharness.ScriptExecution
+	if json.Unmarshal(encoded, &row) != nil || row.Skillsd == nil {
+		return nil
+	}
+	for _, text := range []*cfharness.ShownText{row.Skillsd.Stdout.Shown, row.Skillsd.Stderr.Shown} {
+		if text != nil {
+			texts = append(texts, *text)
+		}
+	}
+	return texts
+}
+
+// shownByPlainRead returns the texts that were shown according to the row of a read, if it can find them
+// without decoding the row. It is a fast path, because most events in a long record are reads.
+func shownByPlainRead(row json.RawMessage) (texts []cfharness.ShownText, sure bool) {
 	var of [4][]byte
 	var in [2][]byte
 	keys := []string{"error", "observedDigest", "observedSizeBytes", "skillsd"}
@@ -120,37 +131,56 @@ func (c *shownCheck) add(e *provenance.Event) {
 // checkShown compares the kept texts with the digests in their names. It reports a missing text if the
 // session had to keep it, which is so if all shown texts fit the limits of the session.
 func (v *verifier) checkShown() error {
+	kept, err := v.checkKept()
+	if err != nil {
+		return err
+	}
+	missing := v.firstMissing(kept)
+	if missing == "" {
+		return nil
+	}
+	return difference(provenance.ShownName(missing), 1,
+		fmt.Sprintf("missing: event %d showed it", v.shown.named[missing].seq))
+}
+
+// checkKept compares the kept texts with the digests in their names, and returns these digests.
+func (v *verifier) checkKept() (map[digest.Digest]bool, error) {
 	entries, err := fs.ReadDir(v.dir.FS(), provenance.ShownDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("list %s: %w", provenance.ShownDir, cause(err))
+		return nil, fmt.Errorf("list %s: %w", provenance.ShownDir, cause(err))
 	}
 	kept := make(map[digest.Digest]bool, len(entries))
 	for _, en := range entries {
-		f := provenance.File{Name: path.Join(provenance.ShownDir, en.Name()), Size: -1}
 		if strings.HasPrefix(en.Name(), fsys.TempPrefix) {
 			continue
 		}
-		if !provenance.IsShown(f.Name) {
-			v.report.Unrecorded = append(v.report.Unrecorded, f.Name)
+		name := path.Join(provenance.ShownDir, en.Name())
+		if !provenance.IsShown(name) {
+			v.report.Unrecorded = append(v.report.Unrecorded, name)
 			continue
 		}
-		f.Digest = digest.NewDigestFromEncoded(digest.SHA256, en.Name())
-		if err := v.checkFile(f); err != nil {
-			return err
+		d := digest.NewDigestFromEncoded(digest.SHA256, en.Name())
+		if err := v.checkFile(provenance.File{Name: name, Size: -1, Digest: d}); err != nil {
+			return nil, err
 		}
-		kept[f.Digest] = true
+		kept[d] = true
 		// A file uses space even if no event names it.
 		if info, err := en.Info(); err == nil {
-			text := v.shown.named[f.Digest]
+			text := v.shown.named[d]
 			text.bytes = info.Size()
-			v.shown.named[f.Digest] = text
+			v.shown.named[d] = text
 		}
 	}
+	return kept, nil
+}
+
+// firstMissing returns the earliest text that the session had to keep and that is not in kept, or "". It adds
+// all texts that are not in kept to the report.
+func (v *verifier) firstMissing(kept map[digest.Digest]bool) (first digest.Digest) {
 	var all int64
 	for _, text := range v.shown.named {
 		all += text.bytes
 	}
-	var first digest.Digest
 	for d, text := range v.shown.named {
 		if kept[d] {
 			continue
@@ -159,14 +189,10 @@ func (v *verifier) checkShown() error {
 		if text.seq == 0 || v.shown.over || all > text.limit {
 			continue
 		}
-		if was := v.shown.named[first]; first == "" || text.seq < was.seq || text.seq == was.seq &&
-			d < first {
+		was := v.shown.named[first]
+		if first == "" || text.seq < was.seq || text.seq == was.seq && d < first {
 			first = d
 		}
 	}
-	if first == "" {
-		return nil
-	}
-	return difference(provenance.ShownName(first), 1,
-		fmt.Sprintf("missing: event %d showed it", v.shown.named[first].seq))
+	return first
 }

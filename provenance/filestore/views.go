@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -36,30 +37,17 @@ type viewFile struct {
 
 // write updates the views to m.
 func (v *viewFiles) write(dir *os.Root, m scanPoint) (err error) {
-	var writers []*viewWriter
+	writers, err := v.openWriters(dir, m)
 	defer func() {
 		for _, w := range writers {
 			err = errors.Join(err, w.discard(dir))
 		}
 	}()
-	whole := false
-	for _, name := range provenance.ViewNames() {
-		old, ok := v.files[name]
-		if m.tally.Rows(name) == 0 || ok && old.rows == m.tally.Rows(name) {
-			continue
-		}
-		w := &viewWriter{name: name, rows: m.tally.Rows(name)}
-		if err := w.open(dir, old, &m.tally); err != nil {
-			return fmt.Errorf("%s: %w", name, cause(err))
-		}
-		writers = append(writers, w)
-		whole = whole || w.from == 0
-	}
-	if len(writers) == 0 {
-		return nil
+	if err != nil || len(writers) == 0 {
+		return err
 	}
 	after := v.scanPoint
-	if whole {
+	if slices.ContainsFunc(writers, func(w *viewWriter) bool { return w.from == 0 }) {
 		// At least one view cannot be copied, so this pass reads all events.
 		after = scanPoint{}
 	}
@@ -86,6 +74,23 @@ func (v *viewFiles) write(dir *os.Root, m scanPoint) (err error) {
 	}
 	maps.Copy(v.files, files)
 	return nil
+}
+
+// openWriters opens a writer for each view that lacks rows of m. After an error, it returns those that are
+// open.
+func (v *viewFiles) openWriters(dir *os.Root, m scanPoint) (writers []*viewWriter, err error) {
+	for _, name := range provenance.ViewNames() {
+		old, ok := v.files[name]
+		if m.tally.Rows(name) == 0 || ok && old.rows == m.tally.Rows(name) {
+			continue
+		}
+		w := &viewWriter{name: name, rows: m.tally.Rows(name)}
+		if err := w.open(dir, old, &m.tally); err != nil {
+			return writers, fmt.Errorf("%s: %w", name, cause(err))
+		}
+		writers = append(writers, w)
+	}
+	return writers, nil
 }
 
 // scanPoint is a position between two events of a record.

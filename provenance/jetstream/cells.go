@@ -128,9 +128,7 @@ func (c *cluster) swap(
 			c.heard()
 			return true, nil
 		}
-		try, cancel = context.WithTimeout(ctx, attempt)
-		got, failed := stream.GetLastMsgForSubject(try, m.Subject)
-		cancel()
+		got, failed := tryLast(ctx, stream, m.Subject)
 		switch {
 		case failed == nil && got.Header.Get(headerToken) == m.Header.Get(headerToken):
 			return true, nil

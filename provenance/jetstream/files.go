@@ -147,18 +147,31 @@ func (r *reader) file(ctx context.Context, session, name string) ([]byte, error)
 	sum := found[len(found)-1]
 	if len(found) > 1 {
 		// A Put whose event was not recorded leaves another digest, so the events decide.
-		for e, err := range r.scan(ctx, session) {
-			if err != nil && !errors.Is(err, provenance.ErrNotFound) {
-				return nil, err
-			}
-			for i := 0; err == nil && i < len(e.Files); i++ {
-				if e.Files[i].Name == name {
-					sum = e.Files[i].Digest
-				}
+		named, err := r.digestOf(ctx, session, name)
+		if err != nil {
+			return nil, err
+		}
+		sum = cmp.Or(named, sum)
+	}
+	return r.blob(ctx, sum, math.MaxInt64)
+}
+
+// digestOf returns the digest of a file in the last event that names it, or "" without such an event.
+func (r *reader) digestOf(ctx context.Context, session, name string) (sum digest.Digest, err error) {
+	for e, err := range r.scan(ctx, session) {
+		if errors.Is(err, provenance.ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return "", err
+		}
+		for _, f := range e.Files {
+			if f.Name == name {
+				sum = f.Digest
 			}
 		}
 	}
-	return r.blob(ctx, sum, math.MaxInt64)
+	return sum, nil
 }
 
 // names returns the names of a session's files.
@@ -295,7 +308,7 @@ func (c *cluster) sweep(ctx context.Context) error {
 	return nil
 }
 
-// forget deletes the chunks below a subject, unless the last one was written recently. Chunks that are
+// forget deletes the chunks below a subject, unless the last chunk was written recently. Chunks that are
 // written again meanwhile have higher sequence numbers and stay.
 func (c *cluster) forget(ctx context.Context, base string) error {
 	m, err := c.last(ctx, c.blobs, base+".0")
@@ -312,10 +325,7 @@ func (c *cluster) forget(ctx context.Context, base string) error {
 	if err != nil || c.opts.Now().Before(m.Time.Add(kept)) {
 		return err
 	}
-	return c.ask(ctx, func(ctx context.Context) error {
-		return c.blobs.Purge(ctx, jetstream.WithPurgeSubject(base+".*"),
-			jetstream.WithPurgeSequence(m.Sequence+1))
-	})
+	return c.purge(ctx, c.blobs, base+".*", jetstream.WithPurgeSequence(m.Sequence+1))
 }
 
 // PutShared implements provenance.Writer. The content is generated once for all sessions of the process.

@@ -400,6 +400,13 @@ func (c *cluster) last(
 	return m, err
 }
 
+// tryLast returns the last message of a subject, from the leader of the stream, in one attempt.
+func tryLast(ctx context.Context, s jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	try, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	return s.GetLastMsgForSubject(try, subject)
+}
+
 // put publishes a message that may be published twice.
 //
 // Errors: see ask.
@@ -408,6 +415,16 @@ func (c *cluster) put(ctx context.Context, m *nats.Msg) error {
 		_, err := c.js.PublishMsg(ctx, m)
 		return err
 	})
+}
+
+// purge deletes the messages of a subject.
+//
+// Errors: see ask.
+func (c *cluster) purge(
+	ctx context.Context, s jetstream.Stream, subject string, opts ...jetstream.StreamPurgeOpt,
+) error {
+	opts = append(opts, jetstream.WithPurgeSubject(subject))
+	return c.ask(ctx, func(ctx context.Context) error { return s.Purge(ctx, opts...) })
 }
 
 // create publishes the first message of a subject in the stream of files.

@@ -36,35 +36,11 @@ func (st *Store) Import(ctx context.Context, cells *Cells, from provenance.Reade
 	if source.Session.State == provenance.StateOpen {
 		return fmt.Errorf("import %s: %w", id, provenance.ErrHeld)
 	}
-	token, taken := []byte(rand.Text()), false
-	reserve := func() error {
-		err := cells.Change(ctx, "import "+id, importing, func(value []byte) []byte {
-			taken = len(value) > 0 && !bytes.Equal(value, token)
-			if taken {
-				return nil
-			}
-			return token
-		})
-		if err != nil {
-			return err
-		}
-		if taken {
-			return provenance.ErrTaken
-		}
-		return nil
-	}
-	if err := reserve(); err != nil {
+	held := reservation{cells: cells, key: "import " + id, token: []byte(rand.Text())}
+	if err := held.renew(ctx); err != nil {
 		return fmt.Errorf("import %s: %w", id, err)
 	}
-	defer func() {
-		// A reservation that is not released expires.
-		_ = cells.Change(context.WithoutCancel(ctx), "import "+id, time.Second, func(value []byte) []byte {
-			if !bytes.Equal(value, token) {
-				return nil
-			}
-			return []byte{}
-		})
-	}()
+	defer held.release(context.WithoutCancel(ctx))
 	t, err := st.turn(id)
 	if err != nil {
 		return err
@@ -78,32 +54,9 @@ func (st *Store) Import(ctx context.Context, cells *Cells, from provenance.Reade
 	if t.last > 0 {
 		return fmt.Errorf("import %s: %w", id, provenance.ErrTaken)
 	}
-	fail := func(err error) error {
-		err = fmt.Errorf("import %s: %w", id, err)
-		if errors.Is(err, provenance.ErrTaken) {
-			// The files may now belong to the other process's session.
-			return err
-		}
-		return errors.Join(err, st.delete(context.WithoutCancel(ctx), id, t.last))
-	}
-	b, lines, err := recordOf(ctx, from, id)
+	b, lines, err := st.importFiles(ctx, held, from, source.Session)
 	if err != nil {
-		return fail(err)
-	}
-	for name, err := range from.Files(ctx, id) {
-		if err != nil {
-			return fail(err)
-		}
-		if name != provenance.SessionFile && !provenance.IsView(name) {
-			err = st.importFile(ctx, from, id, name)
-		}
-		// The reservation is renewed after each file, because a large one may take most of its time.
-		if err := errors.Join(err, reserve()); err != nil {
-			return fail(err)
-		}
-	}
-	if b.state.Session.Head != source.Session.Head {
-		return fail(fmt.Errorf("%w: its record changed during the import", provenance.ErrHeld))
+		return t.undoImport(ctx, err)
 	}
 	err = t.publish(ctx, b, lines)
 	if errors.Is(err, provenance.ErrLost) {
@@ -116,9 +69,85 @@ func (st *Store) Import(ctx context.Context, cells *Cells, from provenance.Reade
 	// Otherwise a session that crashed would be reported as open in this store.
 	t.held.Store(false)
 	if _, err := st.Verify(ctx, id); err != nil {
-		return fail(err)
+		return t.undoImport(ctx, err)
 	}
 	return nil
+}
+
+// importFiles copies the files of a session that are not derived from its record, and returns the record as
+// one batch. The record must end as source does.
+func (st *Store) importFiles(
+	ctx context.Context, held reservation, from provenance.Reader, source provenance.Session,
+) (*batch, []byte, error) {
+	b, lines, err := recordOf(ctx, from, source.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	for name, err := range from.Files(ctx, source.ID) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if name != provenance.SessionFile && !provenance.IsView(name) {
+			err = st.importFile(ctx, from, source.ID, name)
+		}
+		// The reservation is renewed after each file, because a large one may take most of its time.
+		if err := errors.Join(err, held.renew(ctx)); err != nil {
+			return nil, nil, err
+		}
+	}
+	if b.state.Session.Head != source.Head {
+		return nil, nil, fmt.Errorf("%w: its record changed during the import", provenance.ErrHeld)
+	}
+	return b, lines, nil
+}
+
+// undoImport deletes an imported session and returns the error that it is deleted for. After
+// provenance.ErrTaken it deletes nothing, because the files may belong to the session of another process.
+func (t *turn) undoImport(ctx context.Context, err error) error {
+	err = fmt.Errorf("import %s: %w", t.id, err)
+	if errors.Is(err, provenance.ErrTaken) {
+		return err
+	}
+	return errors.Join(err, t.store.delete(context.WithoutCancel(ctx), t.id, t.last))
+}
+
+// reservation is a cell that prevents other processes from importing a session. It expires unless it is
+// renewed.
+type reservation struct {
+	cells *Cells
+	key   string
+	token []byte
+}
+
+// renew makes or renews the reservation.
+//
+// Errors: provenance.ErrTaken if another process has one; the errors of Change.
+func (r reservation) renew(ctx context.Context) error {
+	taken := false
+	err := r.cells.Change(ctx, r.key, importing, func(value []byte) []byte {
+		taken = len(value) > 0 && !bytes.Equal(value, r.token)
+		if taken {
+			return nil
+		}
+		return r.token
+	})
+	if err != nil {
+		return err
+	}
+	if taken {
+		return provenance.ErrTaken
+	}
+	return nil
+}
+
+// release ends the reservation. If that fails, the reservation expires.
+func (r reservation) release(ctx context.Context) {
+	_ = r.cells.Change(ctx, r.key, time.Second, func(value []byte) []byte {
+		if !bytes.Equal(value, r.token) {
+			return nil
+		}
+		return []byte{}
+	})
 }
 
 // recordOf returns the record of a session as one batch.

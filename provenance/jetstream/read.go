@@ -361,7 +361,7 @@ func (r *reader) sessions(ctx context.Context, since time.Time) ([]found, error)
 	for _, subject := range subjects {
 		m, err := r.last(ctx, r.events, subject)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			// It was deleted in between.
+			// The session was deleted in between.
 			continue
 		}
 		if err != nil {
@@ -458,16 +458,11 @@ func (r *reader) Artifact(ctx context.Context, session, name string) (io.ReadClo
 
 // foldSessionFile writes the session.json of a session from its events.
 func (r *reader) foldSessionFile(ctx context.Context, out *bytes.Buffer, session string) error {
-	var tally provenance.Tally
-	for e, err := range r.scan(ctx, session) {
-		if err != nil {
-			return err
-		}
-		if err := tally.Add(e); err != nil {
-			return err
-		}
+	s, err := provenance.Fold(r.scan(ctx, session))
+	if err != nil {
+		return err
 	}
-	data, err := provenance.EncodePretty(tally.Session)
+	data, err := provenance.EncodePretty(s)
 	out.Write(data)
 	return err
 }
@@ -554,7 +549,7 @@ func (r *reader) DropNamed(ctx context.Context, digests map[digest.Digest]bool) 
 		id := strings.ReplaceAll(subject[len(r.subject("ev", "")):], "~", ".")
 		lines, err := r.record(ctx, id, 1)
 		if errors.Is(err, provenance.ErrNotFound) {
-			// It was deleted meanwhile.
+			// The session was deleted meanwhile.
 			continue
 		}
 		if err != nil {
@@ -594,17 +589,7 @@ func (r *reader) Collect(
 			continue
 		}
 		c := provenance.Collected{ID: f.id, Written: f.last.Time, Bytes: size}
-		switch {
-		case opts.Release != nil && !opts.DryRun && !opts.Release(ctx, f.id), r.isHeld(ctx, f.last, f.id):
-			c.Err = provenance.ErrHeld
-		case !opts.DryRun:
-			// Release may have recorded the end of the session.
-			var m *jetstream.RawStreamMsg
-			m, c.Err = r.last(ctx, r.events, r.subjectOf(f.id))
-			if c.Err == nil {
-				c.Err = r.delete(ctx, f.id, m.Sequence)
-			}
-		}
+		c.Err = r.collect(ctx, f, opts)
 		if c.Err != nil {
 			c.Bytes = 0
 		}
@@ -616,37 +601,53 @@ func (r *reader) Collect(
 	return gone, r.sweep(ctx)
 }
 
+// collect deletes a session, unless a process has it.
+func (r *reader) collect(ctx context.Context, f found, opts provenance.CollectOptions) error {
+	if opts.Release != nil && !opts.DryRun && !opts.Release(ctx, f.id) || r.isHeld(ctx, f.last, f.id) {
+		return provenance.ErrHeld
+	}
+	if opts.DryRun {
+		return nil
+	}
+	// Release may have recorded the end of the session.
+	m, err := r.last(ctx, r.events, r.subjectOf(f.id))
+	if err != nil {
+		return err
+	}
+	return r.delete(ctx, f.id, m.Sequence)
+}
+
 // delete deletes a session up to its last message, the record first.
 //
 // Errors: provenance.ErrHeld if a server has continued the session since; then later events and the files are
 // kept.
 func (r *reader) delete(ctx context.Context, session string, last uint64) error {
-	for i, of := range []struct {
-		stream  jetstream.Stream
-		subject string
-	}{
-		{r.events, r.subjectOf(session)}, {r.blobs, r.subject("file", session) + ".>"},
-		{r.blobs, r.subject("long", session) + ".*"}, {r.blobs, r.subject("claim", session)},
-	} {
-		opts := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(of.subject)}
-		if i == 0 {
-			opts = append(opts, jetstream.WithPurgeSequence(last+1))
-		}
-		err := r.ask(ctx, func(ctx context.Context) error { return of.stream.Purge(ctx, opts...) })
-		if err != nil {
-			return fmt.Errorf("delete session %s: %w", session, err)
-		}
-		if i > 0 {
-			continue
-		}
-		// A later event means that the session continues and needs its files.
-		_, err = r.last(ctx, of.stream, of.subject)
-		if err == nil {
-			err = provenance.ErrHeld
-		}
-		if !errors.Is(err, jetstream.ErrMsgNotFound) {
+	if err := r.deleteRecord(ctx, r.subjectOf(session), last); err != nil {
+		return fmt.Errorf("delete session %s: %w", session, err)
+	}
+	for _, subject := range []string{r.subject("file", session) + ".>", r.subject("long", session) + ".*",
+		r.subject("claim", session)} {
+		if err := r.purge(ctx, r.blobs, subject); err != nil {
 			return fmt.Errorf("delete session %s: %w", session, err)
 		}
 	}
 	return nil
+}
+
+// deleteRecord deletes the messages of a record up to its last one. A later message means that the session
+// continues and needs its files.
+//
+// Errors: provenance.ErrHeld if there is a later message; see ask.
+func (r *reader) deleteRecord(ctx context.Context, subject string, last uint64) error {
+	if err := r.purge(ctx, r.events, subject, jetstream.WithPurgeSequence(last+1)); err != nil {
+		return err
+	}
+	_, err := r.last(ctx, r.events, subject)
+	switch {
+	case err == nil:
+		return provenance.ErrHeld
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil
+	}
+	return err
 }

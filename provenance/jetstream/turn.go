@@ -150,7 +150,7 @@ func (st *Store) Release(session string) {
 	if t == nil {
 		return
 	}
-	// This waits until waiting events are recorded.
+	// The turn ends after the waiting events are recorded.
 	t.work <- struct{}{}
 	defer func() { <-t.work }()
 	st.mu.Lock()
@@ -318,19 +318,7 @@ func (t *turn) commit(ctx context.Context) {
 		return
 	}
 	for len(requests) > 0 {
-		var fresh []*request
-		for _, r := range requests {
-			// An append whose outcome was unknown is repeated with the same event, which may be recorded by
-			// now.
-			if recorded, ok := t.landed[r.event]; ok {
-				*r.event = recorded
-				close(r.done)
-				delete(t.landed, r.event)
-			} else {
-				fresh = append(fresh, r)
-			}
-		}
-		b, lines, placed, left := t.chain(fresh)
+		b, lines, placed, left := t.chain(t.unrecorded(requests))
 		requests = left
 		if len(placed) == 0 {
 			continue
@@ -352,6 +340,22 @@ func (t *turn) commit(ctx context.Context) {
 		answer(left, err)
 		return
 	}
+}
+
+// unrecorded answers the requests whose events are recorded already, and returns the others. An append with
+// an unknown outcome is repeated with the same event, which may be recorded by now.
+func (t *turn) unrecorded(requests []*request) (fresh []*request) {
+	for _, r := range requests {
+		recorded, ok := t.landed[r.event]
+		if !ok {
+			fresh = append(fresh, r)
+			continue
+		}
+		*r.event = recorded
+		close(r.done)
+		delete(t.landed, r.event)
+	}
+	return fresh
 }
 
 func answer(requests []*request, err error) {
@@ -408,31 +412,9 @@ var errAdopted = errors.New("an earlier batch was recorded")
 //
 // Errors: provenance.ErrLost, provenance.ErrUnavailable, errAdopted.
 func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
-	kept := t.checkpoint()
-	if kept != "" {
-		b.state.Checkpoint = mark{After: t.last, Seq: t.fold.Head.Seq}
-	}
-	encoded, err := json.Marshal(b.state)
+	m, err := t.message(ctx, b, lines)
 	if err != nil {
 		return unavailable(err)
-	}
-	m := &nats.Msg{Subject: t.store.subjectOf(t.id), Data: lines, Header: nats.Header{
-		headerWriter: {t.writer}, headerBatch: {strconv.Itoa(b.number)}, headerState: {string(encoded)}}}
-	if kept != "" {
-		m.Header.Set(headerCheckpoint, kept)
-	}
-	if len(lines) > maxBytes {
-		sum := digest.FromBytes(lines)
-		if err := t.store.putBlob(ctx, sum, lines); err != nil {
-			return unavailable(err)
-		}
-		err = t.store.setFile(ctx, t.store.subject("long", t.id, sum.Encoded()),
-			provenance.File{Size: int64(len(lines)), Digest: sum})
-		if err != nil {
-			return unavailable(err)
-		}
-		m.Header.Set(headerBlob, sum.String())
-		m.Data = nil
 	}
 	end, hopeless := t.store.probe()
 	if hopeless {
@@ -455,9 +437,7 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 			return unavailable(err)
 		}
 		doubt = true
-		try, cancel = context.WithTimeout(ctx, attempt)
-		got, failed := t.store.events.GetLastMsgForSubject(try, m.Subject)
-		cancel()
+		got, failed := tryLast(ctx, t.store.events, m.Subject)
 		switch {
 		case errors.Is(failed, jetstream.ErrMsgNotFound) && t.last > 0:
 			// The session was deleted.
@@ -479,6 +459,39 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 		}
 		t.store.nudge(begin)
 	}
+}
+
+// message returns the message for a batch, with a checkpoint if one is due. Lines that are too long for a
+// message are written as a file.
+func (t *turn) message(ctx context.Context, b *batch, lines []byte) (*nats.Msg, error) {
+	kept := t.checkpoint()
+	if kept != "" {
+		b.state.Checkpoint = mark{After: t.last, Seq: t.fold.Head.Seq}
+	}
+	encoded, err := json.Marshal(b.state)
+	if err != nil {
+		return nil, err
+	}
+	m := &nats.Msg{Subject: t.store.subjectOf(t.id), Data: lines, Header: nats.Header{
+		headerWriter: {t.writer}, headerBatch: {strconv.Itoa(b.number)}, headerState: {string(encoded)}}}
+	if kept != "" {
+		m.Header.Set(headerCheckpoint, kept)
+	}
+	if len(lines) <= maxBytes {
+		return m, nil
+	}
+	sum := digest.FromBytes(lines)
+	if err := t.store.putBlob(ctx, sum, lines); err != nil {
+		return nil, err
+	}
+	err = t.store.setFile(ctx, t.store.subject("long", t.id, sum.Encoded()),
+		provenance.File{Size: int64(len(lines)), Digest: sum})
+	if err != nil {
+		return nil, err
+	}
+	m.Header.Set(headerBlob, sum.String())
+	m.Data = nil
+	return m, nil
 }
 
 // lose ends the turn, because another writer has the session.

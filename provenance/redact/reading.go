@@ -5,6 +5,7 @@ import (
 	"html"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -121,7 +122,11 @@ func backslash(b []byte) (int, []byte) {
 	}
 	const letters, controls = "abefnrtv", "\a\b\x1b\f\n\r\t\v"
 	switch c := b[1]; {
-	case c == 'u' || c == 'U':
+	case c == 'U':
+		if n, ok := hexNumber(b, 2, 8); ok {
+			return 10, utf8.AppendRune(nil, rune(n))
+		}
+	case c == 'u':
 		return unicodeEscape(b)
 	case c == 'x':
 		for digits := 2; digits > 0; digits-- {
@@ -129,35 +134,40 @@ func backslash(b []byte) (int, []byte) {
 				return 2 + digits, []byte{byte(n)}
 			}
 		}
-	case c >= '0' && c <= '7':
-		n, value := 1, 0
-		for n < 4 && n < len(b) && b[n] >= '0' && b[n] <= '7' {
-			value = value<<3 | int(b[n]-'0')
-			n++
-		}
-		return n, []byte{byte(value)}
+	case isOctal(c):
+		return octalEscape(b)
 	// A line continuation of a shell or of C.
 	case c == '\n':
 		return 2, nil
 	// Punctuation means itself. A letter without a meaning may be anything, and stays unchanged.
-	case c < '0' || c > '9' && c < 'A' || c > 'Z' && c < 'a' || c > 'z':
+	case !isAlphanumeric(c):
 		return 2, b[1:2]
 	default:
-		if i := bytes.IndexByte([]byte(letters), c); i >= 0 {
+		if i := strings.IndexByte(letters, c); i >= 0 {
 			return 2, []byte{controls[i]}
 		}
 	}
 	return 1, b[:1]
 }
 
-// unicodeEscape decodes \uXXXX, also as a surrogate pair, \u{X} and \UXXXXXXXX.
-func unicodeEscape(b []byte) (int, []byte) {
-	if b[1] == 'U' {
-		if n, ok := hexNumber(b, 2, 8); ok {
-			return 10, utf8.AppendRune(nil, rune(n))
-		}
-		return 1, b[:1]
+// octalEscape decodes a backslash and one to three octal digits.
+func octalEscape(b []byte) (int, []byte) {
+	n, value := 1, 0
+	for n < 4 && n < len(b) && isOctal(b[n]) {
+		value = value<<3 | int(b[n]-'0')
+		n++
 	}
+	return n, []byte{byte(value)}
+}
+
+func isOctal(c byte) bool { return c >= '0' && c <= '7' }
+
+func isAlphanumeric(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+}
+
+// unicodeEscape decodes \u{X} and \uXXXX, also as a surrogate pair.
+func unicodeEscape(b []byte) (int, []byte) {
 	if len(b) > 3 && b[2] == '{' {
 		if end := bytes.IndexByte(b[:min(len(b), 11)], '}'); end > 3 {
 			if n, err := strconv.ParseUint(string(b[3:end]), 16, 31); err == nil {
@@ -170,9 +180,10 @@ func unicodeEscape(b []byte) (int, []byte) {
 		return 1, b[:1]
 	}
 	// JSON and JavaScript escape characters beyond U+FFFF as two surrogates.
-	if n >= 0xd800 && n < 0xdc00 && len(b) > 7 && b[6] == '\\' && b[7] == 'u' {
-		if low, ok := hexNumber(b, 8, 4); ok && low >= 0xdc00 && low < 0xe000 {
-			return 12, utf8.AppendRune(nil, rune(0x10000+(n-0xd800)<<10+(low-0xdc00)))
+	if len(b) > 7 && b[6] == '\\' && b[7] == 'u' {
+		low, _ := hexNumber(b, 8, 4)
+		if r := utf16.DecodeRune(rune(n), rune(low)); r != utf8.RuneError {
+			return 12, utf8.AppendRune(nil, r)
 		}
 	}
 	return 6, utf8.AppendRune(nil, rune(n))

@@ -179,6 +179,19 @@ type span struct {
 	name     string
 }
 
+// marker returns the text that replaces the span.
+func (s span) marker() string {
+	words, _, bracketed := strings.Cut(s.name, ">")
+	switch {
+	case s.name == "":
+		return ""
+	case bracketed && strings.HasPrefix(words, "<"):
+		return words + ">"
+	}
+	return "[secret " + s.name + "]"
+}
+
+// finder calls hit for matches of the patterns of m in text.
 type finder func(m *matcher, text []byte, hit func(from, to int, p *pattern))
 
 // spans returns the matches of find in all readings of text, unsorted, as positions in text.
@@ -213,7 +226,7 @@ func (r *Redactor) spans(text []byte, find finder) []span {
 }
 
 func inBase64(c byte) bool {
-	return c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/'
+	return isAlphanumeric(c) || c == '+' || c == '/'
 }
 
 // find returns the spans of secrets in text, unsorted.
@@ -272,11 +285,7 @@ func replace(b []byte, spans []span) []byte {
 			}
 		}
 		out.Write(b[at:s.from])
-		if words, _, bracketed := strings.Cut(s.name, ">"); bracketed && words[0] == '<' {
-			out.WriteString(words + ">")
-		} else if s.name != "" {
-			out.WriteString("[secret " + s.name + "]")
-		}
+		out.WriteString(s.marker())
 		at = s.to
 	}
 	out.Write(b[at:])

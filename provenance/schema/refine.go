@@ -88,8 +88,8 @@ func rowRefinements() []refinement {
 	}
 	return []refinement{
 		exact[cfharness.RecordError](set("code", pattern(codePattern))),
-		exact[cfharness.Activation](set("runId", pattern(idPattern), "cfcPromptRole",
-			fixed(cfharness.PromptRoleContext))),
+		exact[cfharness.Activation](set("runId", pattern(idPattern),
+			"cfcPromptRole", fixed(cfharness.PromptRoleContext))),
 		exact[cfharness.Activations](rows("activations", reflect.TypeFor[cfharness.Activation](),
 			cfharness.TypeActivations)),
 		exact[cfharness.ResourceRead](read(cfharness.TypeResourceRead, "resourcePath")),
@@ -107,19 +107,21 @@ func rowRefinements() []refinement {
 
 var resourceKinds = []string{"reference", "asset", "template", "script", "other"}
 
-// read and run refine a row or an output object with keys that are required unless it has an error.
+// read refines the row or the output object of a read, with keys that it needs unless it has an error.
 func read(typ string, needs ...string) func(*builder, *jsonschema.Schema) {
 	return attempt(needs, "type", fixed(typ), "status", words("read", "binary", "error"),
 		"cfcPromptRole", fixed(cfharness.PromptRoleContext), "kind", words(resourceKinds...),
 		"contentKind", words("text", "binary"))
 }
 
+// run refines the row or the output object of a run, with keys that it needs unless it has an error.
 func run(typ string, needs ...string) func(*builder, *jsonschema.Schema) {
 	needs = append([]string{"skillsd", "argv", "executionTarget"}, needs...)
 	return attempt(needs, "type", fixed(typ), "status", words("executed", "error"),
 		"executionTarget", words("sandbox", "host"), "runtime", words("deno", "shebang", "unknown"))
 }
 
+// attempt refines the row or the output object of a read or a run.
 func attempt(needs []string, pairs ...any) func(*builder, *jsonschema.Schema) {
 	return func(b *builder, s *jsonschema.Schema) {
 		set(pairs...)(b, s)
@@ -157,12 +159,12 @@ func policyRefinements() []refinement {
 		exact[cfharness.EnvSummary](set("type", fixed(cfharness.TypeEnvSummary))),
 		exact[cfharness.InvocationManifest](set("source", fixed(cfharness.RunManifestSource),
 			"cfcEnforcementMode", modes)),
-		exact[cfharness.InvocationContext](versioned(cfharness.TypeInvocationContext, "runId",
-			pattern(idPattern),
-			"operation", words("command", "shell"), "cfcEnforcementMode", modes, "promptSlot", promptSlot())),
+		exact[cfharness.InvocationContext](versioned(cfharness.TypeInvocationContext,
+			"runId", pattern(idPattern), "operation", words("command", "shell"),
+			"cfcEnforcementMode", modes, "promptSlot", promptSlot())),
 		exact[cfharness.PolicyTrace](func(b *builder, s *jsonschema.Schema) {
-			versioned(cfharness.TypePolicyTrace, "runId", pattern(idPattern), "cfcEnforcementMode", modes)(b,
-				s)
+			versioned(cfharness.TypePolicyTrace, "runId", pattern(idPattern),
+				"cfcEnforcementMode", modes)(b, s)
 			s.Properties["decisions"].Items = of[cfharness.PolicyDecision](b)
 			s.Properties["cfcInvocationContexts"].Items = of[cfharness.InvocationContext](b)
 		}),
@@ -189,10 +191,10 @@ func snapshotRefinements() []refinement {
 		exact[cfharness.ProtectedXattrs](set("expectedSandboxVisible", fixed(false),
 			"sandboxVisibility", fixed("not-probed"))),
 		exact[cfharness.TrustDiagnostic](set("severity", words("info", "warning", "error"))),
-		exact[cfharness.AllowlistEntry](set("release", releases, "approve",
-			words("tier", "always", "session", "never"), "target", words("sandbox", "host"))),
-		exact[cfharness.PolicyExtension](set("release", releases, "allowedTools",
-			words("enforce", "advisory"))),
+		exact[cfharness.AllowlistEntry](set("release", releases,
+			"approve", words("tier", "always", "session", "never"), "target", words("sandbox", "host"))),
+		exact[cfharness.PolicyExtension](set("release", releases,
+			"allowedTools", words("enforce", "advisory"))),
 		exact[cfharness.PolicySnapshot](versioned(cfharness.TypePolicySnapshot, "runId", pattern(idPattern))),
 		exact[cfharness.CapabilityManifest](set("type", fixed(cfharness.TypeRunManifest))),
 		exact[cfharness.CapabilityMount](set("mode", words("ro", "staged", "rw"))),
@@ -226,10 +228,9 @@ func outputRefinements() []refinement {
 			s.DependentRequired = map[string][]string{"file": {"record"}, "record": {"file"}}
 			for _, row := range cfharness.EventRows() {
 				if file := row.Kind.Facts().View; file != "" {
-					then := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"record": b.of(
-						row.Type)}}
-					s.AllOf = append(s.AllOf,
-						&jsonschema.Schema{If: property("file", fixed(file)), Then: then})
+					record := map[string]*jsonschema.Schema{"record": b.of(row.Type)}
+					s.AllOf = append(s.AllOf, &jsonschema.Schema{If: property("file", fixed(file)),
+						Then: &jsonschema.Schema{Properties: record}})
 				}
 			}
 		}),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -149,36 +150,7 @@ func testReader(t *testing.T, st provenance.Store) {
 	if err != nil || len(list) != 2 || list[0].ID != "s" && list[1].ID != "s" {
 		t.Fatalf("ListSessions = %+v, %v", list, err)
 	}
-	var names []string
-	for name, err := range st.Files(ctx, "s") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		names = append(names, name)
-	}
-	for _, want := range []string{
-		provenance.ActivationsFile, provenance.SessionFile, kept.Name, provenance.ShownName(shown),
-	} {
-		if !slices.Contains(names, want) {
-			t.Errorf("Files = %q, want %s in it", names, want)
-		}
-	}
-	if slices.Contains(names, provenance.EventsFile) {
-		t.Errorf("Files = %q, with the record", names)
-	}
-	for name, want := range map[string][]byte{kept.Name: output, provenance.ShownName(shown): text} {
-		file, err := st.Stored(ctx, "s", name)
-		if got := readAll(t, name, file, err); !bytes.Equal(got, want) {
-			t.Errorf("Stored(%s) = %q, want %q", name, got, want)
-		}
-	}
-	for _, name := range names {
-		_, err := st.Stored(ctx, "other", name)
-		wantError(t, "Stored of an unknown session", err, provenance.ErrNotFound)
-	}
-	for _, err := range st.Files(ctx, "other") {
-		wantError(t, "Files of an unknown session", err, provenance.ErrNotFound)
-	}
+	checkFiles(t, st, "s", map[string][]byte{kept.Name: output, provenance.ShownName(shown): text})
 	for id, events := range map[string]int{"s": 4, "open": 1} {
 		found, err := st.Verify(ctx, id)
 		if err != nil || found.Events != events || found.Session.ID != id {
@@ -191,6 +163,41 @@ func testReader(t *testing.T, st provenance.Store) {
 	left := map[digest.Digest]bool{kept.Digest: true, unknown: true}
 	if err := st.DropNamed(ctx, left); err != nil || len(left) != 1 || !left[unknown] {
 		t.Errorf("DropNamed left %v, %v, want the digest that no session names", left, err)
+	}
+}
+
+// checkFiles checks that a session has the given files besides its record and its views, and that no other
+// session has them.
+func checkFiles(t *testing.T, st provenance.Store, session string, files map[string][]byte) {
+	ctx := t.Context()
+	var names []string
+	for name, err := range st.Files(ctx, session) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	for _, want := range append([]string{provenance.ActivationsFile, provenance.SessionFile},
+		slices.Collect(maps.Keys(files))...) {
+		if !slices.Contains(names, want) {
+			t.Errorf("Files = %q, want %s in it", names, want)
+		}
+	}
+	if slices.Contains(names, provenance.EventsFile) {
+		t.Errorf("Files = %q, with the record", names)
+	}
+	for name, want := range files {
+		file, err := st.Stored(ctx, session, name)
+		if got := readAll(t, name, file, err); !bytes.Equal(got, want) {
+			t.Errorf("Stored(%s) = %q, want %q", name, got, want)
+		}
+	}
+	for _, name := range names {
+		_, err := st.Stored(ctx, "other", name)
+		wantError(t, "Stored of an unknown session", err, provenance.ErrNotFound)
+	}
+	for _, err := range st.Files(ctx, "other") {
+		wantError(t, "Files of an unknown session", err, provenance.ErrNotFound)
 	}
 }
 
@@ -269,6 +276,12 @@ func testCollect(t *testing.T, st provenance.Store) {
 	}
 	_, err := cfharness.Recall(ctx, st, "ended0")
 	wantError(t, "Recall of a deleted session", err, provenance.ErrNotFound)
+	checkRelease(t, st, later)
+}
+
+// checkRelease checks that the only session left, which is open, is deleted once it is released.
+func checkRelease(t *testing.T, st provenance.Store, later time.Time) {
+	ctx := t.Context()
 	var asked []string
 	all, err := st.Collect(ctx, provenance.CollectOptions{Before: later,
 		Release: func(ctx context.Context, id string) bool {

@@ -36,15 +36,7 @@ func (s *Step) outcome() string {
 	case s.Action == Asked && s.Request != nil:
 		return "asked the user"
 	case s.Activation != nil && s.Activation.Source != "":
-		source := cmp.Or(sources[s.Activation.Source], string(s.Activation.Source))
-		switch {
-		case !s.Activation.SentBy(s.Event):
-		case s.Activation.Source == cfharness.SourceModel:
-			return "shown to the model"
-		default:
-			return "loaded " + source + ", shown"
-		}
-		return "loaded " + source
+		return s.loadOutcome()
 	case s.Resource != nil:
 		return readOutcome(s.Resource)
 	case s.Run != nil:
@@ -57,6 +49,17 @@ func (s *Step) outcome() string {
 		}
 	}
 	return ""
+}
+
+func (s *Step) loadOutcome() string {
+	loaded := "loaded " + cmp.Or(sources[s.Activation.Source], string(s.Activation.Source))
+	switch {
+	case !s.Activation.SentBy(s.Event):
+		return loaded
+	case s.Activation.Source == cfharness.SourceModel:
+		return "shown to the model"
+	}
+	return loaded + ", shown"
 }
 
 // refusal returns why a call was refused, or would be.
@@ -73,7 +76,7 @@ func (s *Step) refusal() string {
 	case "":
 		return ""
 	case "approval_declined", "approval_required":
-		// The detail has more, as "the user declined".
+		// The detail has more, such as "the user declined".
 		if s.Policy != nil && strings.Contains(s.Policy.Detail, " user ") {
 			return strings.TrimPrefix(s.Policy.Detail, s.Policy.ToolID+": ")
 		}
@@ -81,7 +84,7 @@ func (s *Step) refusal() string {
 	return Words(code)
 }
 
-// changes returns the kind of a change, as "resume-skill-digest-drift", in the words of a user.
+// changes returns the kind of a change, such as "resume-skill-digest-drift", in the words of a user.
 func changes(kind string) string {
 	code, ok := strings.CutPrefix(kind, "resume-")
 	if !ok {

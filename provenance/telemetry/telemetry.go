@@ -180,71 +180,86 @@ func (c *Counters) Add(ctx context.Context, e *provenance.Event) {
 func (c *Counters) addCall(ctx context.Context, e *story.Step) {
 	code, failed := e.Code(), e.Failed()
 	// serves may take locks of the registry, so it is called before the lock.
-	served := failed && c.serves(e.Skill)
-	span, outcome := trace.SpanFromContext(ctx), string(e.Facts().Outcome)
-	if e.Skill != "" && (!failed || served) {
-		// The conventions use the name, which may be ambiguous; the path is not.
-		span.SetAttributes(attribute.String("skillsd.skill", e.Skill),
-			attribute.String("gen_ai.skill.name", path.Base(e.Skill)))
-	}
-	if outcome != "" {
-		span.SetAttributes(attribute.String("skillsd.outcome", outcome))
-	}
+	known := !failed || c.serves(e.Skill)
+	describe(trace.SpanFromContext(ctx), e, known)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	skill := attribute.String("skill", Other)
-	if !failed || served || c.skills[e.Skill] {
+	if known || c.skills[e.Skill] {
 		skill = attribute.String("skill", bounded(c.skills, e.Skill, MaxSkills))
 	}
-	switch e.Action {
-	case story.Loaded:
-		if failed {
-			add(ctx, c.activationFailures, skill, c.code(code))
-			return
-		}
-		// If the instructions were sent before, the event has no row.
-		source, _, _ := strings.Cut(e.Detail, ",")
-		if e.Activation != nil && e.Activation.Source != "" {
-			source = string(e.Activation.Source)
-		}
-		add(ctx, c.activations, skill, c.label("source", source))
-	case story.Read:
-		if !failed {
-			add(ctx, c.reads, skill)
-		}
-	case story.Ran:
-		if failed {
-			add(ctx, c.runFailures, skill, c.code(code))
-			return
-		}
-		add(ctx, c.runs, skill, c.label("outcome", outcome))
-		switch {
-		case e.Facts().Outcome != cfharness.OutcomeExited:
-			add(ctx, c.runFailures, skill, c.code(outcome))
-		case e.Run.ExitCode != nil && *e.Run.ExitCode != 0:
-			add(ctx, c.runFailures, skill, c.code("exit_nonzero"))
-		}
-		c.scripts.Record(ctx, float64(max(e.Facts().DurationMS, 0))/1000)
-	case story.Refused:
-		add(ctx, c.denials, c.code(code))
-		if e.Policy != nil && (e.Policy.ToolID == "load_skill" || e.Policy.ToolID == "prompts/get") {
-			add(ctx, c.activationFailures, skill, c.code(code))
-		}
+	switch {
+	case e.Action == story.Refused:
+		c.addRefusal(ctx, e, skill, code)
+	case e.Action == story.Loaded && failed:
+		add(ctx, c.activationFailures, skill, c.code(code))
+	case e.Action == story.Loaded:
+		add(ctx, c.activations, skill, c.label("source", sourceOf(e)))
+	case e.Action == story.Ran && failed:
+		add(ctx, c.runFailures, skill, c.code(code))
+	case e.Action == story.Ran:
+		c.addRun(ctx, e, skill)
+	case e.Action == story.Read && !failed:
+		add(ctx, c.reads, skill)
 	}
+}
+
+// describe adds the skill of a call to its span, if that skill is known, and the outcome of a run.
+func describe(span trace.Span, e *story.Step, known bool) {
+	if e.Skill != "" && known {
+		// The conventions use the name, which may be ambiguous; the path is not.
+		span.SetAttributes(attribute.String("skillsd.skill", e.Skill),
+			attribute.String("gen_ai.skill.name", path.Base(e.Skill)))
+	}
+	if outcome := e.Facts().Outcome; outcome != "" {
+		span.SetAttributes(attribute.String("skillsd.outcome", string(outcome)))
+	}
+}
+
+// sourceOf returns the source of an activation. If the instructions were sent before, the event has no row.
+func sourceOf(e *story.Step) string {
+	if e.Activation != nil && e.Activation.Source != "" {
+		return string(e.Activation.Source)
+	}
+	source, _, _ := strings.Cut(e.Detail, ",")
+	return source
+}
+
+// addRefusal folds a refused call. The caller holds mu.
+func (c *Counters) addRefusal(ctx context.Context, e *story.Step, skill attribute.KeyValue, code string) {
+	add(ctx, c.denials, c.code(code))
+	if e.Policy != nil && (e.Policy.ToolID == "load_skill" || e.Policy.ToolID == "prompts/get") {
+		add(ctx, c.activationFailures, skill, c.code(code))
+	}
+}
+
+// addRun folds the end of a script that started. The caller holds mu.
+func (c *Counters) addRun(ctx context.Context, e *story.Step, skill attribute.KeyValue) {
+	facts := e.Facts()
+	add(ctx, c.runs, skill, c.label("outcome", string(facts.Outcome)))
+	switch {
+	case facts.Outcome != cfharness.OutcomeExited:
+		add(ctx, c.runFailures, skill, c.code(string(facts.Outcome)))
+	case e.Run.ExitCode != nil && *e.Run.ExitCode != 0:
+		add(ctx, c.runFailures, skill, c.code("exit_nonzero"))
+	}
+	c.scripts.Record(ctx, float64(max(facts.DurationMS, 0))/1000)
 }
 
 func add(ctx context.Context, counter metric.Int64Counter, labels ...attribute.KeyValue) {
 	counter.Add(ctx, 1, metric.WithAttributes(labels...))
 }
 
+// code returns the label of a code. The caller holds mu.
 func (c *Counters) code(word string) attribute.KeyValue { return c.label("code", word) }
 
-// label returns a label with one of a limited set of words.
+// label returns a label with one of a limited set of words. The caller holds mu.
 func (c *Counters) label(name, word string) attribute.KeyValue {
 	return attribute.String(name, bounded(c.codes, word, MaxCodes))
 }
 
+// bounded returns value if it has a series of its own in known, or can get one of at most most; else Other.
 func bounded(known map[string]bool, value string, most int) string {
 	if known[value] {
 		return value

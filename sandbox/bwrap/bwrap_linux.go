@@ -73,8 +73,7 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 func arguments(p *native.Plan) ([]string, error) {
 	args := []string{
 		Name, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
-		"--as-pid-1",
-		"--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--cap-drop", "ALL",
+		"--as-pid-1", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--cap-drop", "ALL",
 	}
 	root, err := rootArguments(p)
 	if err != nil {
@@ -115,14 +114,14 @@ func rootArguments(p *native.Plan) (args []string, err error) {
 		return args, nil
 	}
 	args = append(args, "--ro-bind", "/usr", "/usr")
-	for _, d := range []string{"/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"} {
-		info, err := os.Lstat(d)
+	for _, d := range pidone.TopDirs {
+		info, err := os.Lstat("/" + d)
 		switch {
 		case err != nil:
 		case info.IsDir():
-			args = append(args, "--ro-bind", d, d)
+			args = append(args, "--ro-bind", "/"+d, "/"+d)
 		default:
-			args = append(args, "--symlink", "usr"+d, d)
+			args = append(args, "--symlink", "usr/"+d, "/"+d)
 		}
 	}
 	for _, f := range pidone.EtcFiles {

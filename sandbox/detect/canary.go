@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native"
 )
 
 // A CheckError lists the points in which a backend does not isolate.
@@ -58,7 +59,7 @@ func Check(ctx context.Context, r sandbox.Runner) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	sweep()
-	dir, err := os.MkdirTemp("", checkPrefix+ownMark()+"-")
+	dir, err := os.MkdirTemp("", checkPrefix+native.OwnMark()+"-")
 	if err != nil {
 		return fmt.Errorf("prepare the self-test: %w", err)
 	}
@@ -238,20 +239,8 @@ func sweep() {
 		if err != nil || !info.IsDir() {
 			continue
 		}
-		if orphaned(filepath.Base(dir)) || time.Since(info.ModTime()) > stale {
+		if native.Orphaned(checkPrefix, filepath.Base(dir)) || time.Since(info.ModTime()) > stale {
 			_ = os.RemoveAll(dir)
 		}
 	}
-}
-
-// ownMark identifies this process in the name of a directory. A process ID is valid only in its PID
-// namespace, so the namespace's identity comes first.
-func ownMark() string { return pidSpace() + "-" + strconv.Itoa(os.Getpid()) }
-
-// orphaned reports whether the process that created a directory has ended.
-func orphaned(name string) bool {
-	rest, ok := strings.CutPrefix(name, checkPrefix+pidSpace()+"-")
-	number, _, marked := strings.Cut(rest, "-")
-	pid, err := strconv.Atoi(number)
-	return ok && marked && err == nil && pid > 0 && gone(pid)
 }

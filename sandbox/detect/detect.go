@@ -62,7 +62,7 @@ var backends = []backend{
 		},
 	},
 	{
-		// It is not automatic, because it takes twenty times as long to start.
+		// gVisor is not automatic, because it takes twenty times as long to start.
 		name: runsc.Name, program: true,
 		new: runsc.New,
 		differ: func(e *Enforces, root bool) {

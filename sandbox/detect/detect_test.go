@@ -260,8 +260,9 @@ func TestSweep(t *testing.T) {
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)
 	}
-	killed := checkPrefix + pidSpace() + "-" + strconv.Itoa(dead.Process.Pid) + "-x"
-	running := checkPrefix + ownMark() + "-new"
+	space, _, _ := strings.Cut(native.OwnMark(), "-")
+	killed := checkPrefix + space + "-" + strconv.Itoa(dead.Process.Pid) + "-x"
+	running := checkPrefix + native.OwnMark() + "-new"
 	elsewhere := checkPrefix + "else-" + strconv.Itoa(dead.Process.Pid) + "-new"
 	for _, name := range []string{checkPrefix + "old", checkPrefix + "new", "other", killed, running, elsewhere} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
@@ -285,7 +286,7 @@ func TestSweep(t *testing.T) {
 		names = append(names, entry.Name())
 	}
 	want := []string{"other", checkPrefix + "new", running, elsewhere}
-	if pidSpace() == "" { // only the age decides
+	if space == "" { // only the age decides
 		want = append(want, killed)
 	}
 	slices.Sort(want)

@@ -281,26 +281,31 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 		*in = *found
 		return nil
 	}
-	real, err := filepath.EvalSymlinks(lines[0])
+	// From here on, the interpreter is the program itself. The shim is not mounted, and its choice is final.
+	in.Path, err = reported(lines[0])
 	if err != nil {
 		return err
 	}
-	if info, err := os.Stat(real); err != nil || !info.Mode().IsRegular() {
-		return errors.New("reports a program that is not a regular file")
-	}
-	if shim, err := isScript(real); err != nil || shim {
-		return errors.New("reports a program that is a script")
-	}
-	if err := trusted(real); err != nil {
-		return err
-	}
-	// From here on, the interpreter is the program itself. The shim is not mounted, and its choice is final.
-	in.Path = real
 	needs, err := f.needs(in, row.Layout, lines[1:])
 	if err != nil {
 		return err
 	}
 	return f.mount(in, needs...)
+}
+
+// reported returns the path, without links, of the program that an interpreter printed.
+func reported(path string) (string, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
+	}
+	if info, err := os.Stat(real); err != nil || !info.Mode().IsRegular() {
+		return "", errors.New("reports a program that is not a regular file")
+	}
+	if shim, err := isScript(real); err != nil || shim {
+		return "", errors.New("reports a program that is a script")
+	}
+	return real, trusted(real)
 }
 
 // mount adds the directories that a sandbox does not show already, except those inside another.

@@ -142,32 +142,35 @@ func ownersOf(sticky bool, path string) (owners []uint32, err error) {
 			return nil, errors.New("has no owner")
 		}
 		mode := info.Mode()
-		link := mode&os.ModeSymlink != 0
 		// The owners below a closed directory cannot reach their files.
 		if !slices.ContainsFunc(closed, func(dir string) bool { return at != dir && below(at, dir) }) {
 			owners = append(owners, st.Uid)
-			if !link && mode&0o022 != 0 && !(sticky && mode.IsDir() && mode&os.ModeSticky != 0) {
+			if writableByOthers(mode, sticky) {
 				owners = append(owners, nobody)
 			}
 		}
 		if mode.IsDir() && st.Uid == 0 && mode&0o011 == 0 {
 			closed = append(closed, at)
 		}
-		if !link {
+		if mode&os.ModeSymlink == 0 {
 			continue
 		}
 		target, err := os.Readlink(at)
 		if err != nil {
 			return nil, err
 		}
-		// The walk continues along the link's target, so that its directories are examined too.
-		at = filepath.Dir(at)
-		if filepath.IsAbs(target) {
-			at = "/"
-		}
-		rest = append(strings.Split(target, "/"), rest...)
+		at, rest = followed(at, target, rest)
 	}
 	return owners, nil
+}
+
+// writableByOthers reports whether the group of a file or directory, or all users, may change it. If sticky
+// is set, that is not so for a sticky directory. The mode of a link has no meaning.
+func writableByOthers(mode fs.FileMode, sticky bool) bool {
+	if mode&os.ModeSymlink != 0 || sticky && mode.IsDir() && mode&os.ModeSticky != 0 {
+		return false
+	}
+	return mode&0o022 != 0
 }
 
 // account returns the group of a user, which is never root's, and the user's home. It returns no home for
@@ -186,18 +189,3 @@ func account(uid uint32) (gid uint32, home string) {
 	}
 	return uint32(id), home
 }
-
-// pidSpace returns the identity of this process's PID namespace. If the kernel does not show it, the result
-// is unique to this process.
-func pidSpace() string {
-	info, err := os.Stat("/proc/self/ns/pid")
-	if err == nil {
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			return strconv.FormatUint(st.Ino, 36)
-		}
-	}
-	return "p" + strconv.Itoa(os.Getpid())
-}
-
-// gone reports whether no such process exists.
-func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

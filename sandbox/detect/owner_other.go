@@ -22,9 +22,3 @@ func asOwner(_ *exec.Cmd, _ string, dirs []string, home string) ([]string, strin
 
 // runAlone runs cmd in this process's session and ignores its remaining processes.
 func runAlone(cmd *exec.Cmd, _ native.UIDs) error { return cmd.Run() }
-
-// pidSpace returns "", because process IDs are not compared on this system.
-func pidSpace() string { return "" }
-
-// gone reports false, because only age decides on this system.
-func gone(int) bool { return false }

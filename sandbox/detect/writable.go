@@ -58,12 +58,19 @@ func (w *Writable) LeadsThrough(path string) bool {
 		if w.holds(next) {
 			return true
 		}
-		if filepath.IsAbs(target) {
-			at = "/"
-		}
-		rest = append(strings.Split(target, "/"), rest...)
+		at, rest = followed(next, target, rest)
 	}
 	return w.holds(at)
+}
+
+// followed returns the directory from which the target of a link is resolved, and the elements of the path
+// from there: those of the target, whose directories are then examined too, and the ones after the link.
+func followed(link, target string, after []string) (dir string, rest []string) {
+	dir = filepath.Dir(link)
+	if filepath.IsAbs(target) {
+		dir = "/"
+	}
+	return dir, append(strings.Split(target, "/"), after...)
 }
 
 // Writable excludes programs that a script could have written: f does not search directories with paths

@@ -37,6 +37,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -116,18 +117,10 @@ var _ sandbox.NetworkProxy = (*Proxy)(nil)
 
 // New returns a proxy. It resolves names and connects only for requests of a command.
 func New(cfg Config) *Proxy {
-	if cfg.AtOnce <= 0 {
-		cfg.AtOnce = 64
-	}
-	if cfg.Total <= 0 {
-		cfg.Total = 500
-	}
-	if cfg.Bytes <= 0 {
-		cfg.Bytes = 1 << 30
-	}
-	if cfg.Patience <= 0 {
-		cfg.Patience = 10 * time.Second
-	}
+	cfg.AtOnce = cmp.Or(max(cfg.AtOnce, 0), 64)
+	cfg.Total = cmp.Or(max(cfg.Total, 0), 500)
+	cfg.Bytes = cmp.Or(max(cfg.Bytes, 0), 1<<30)
+	cfg.Patience = cmp.Or(max(cfg.Patience, 0), 10*time.Second)
 	resolveTrusted := cfg.Resolve
 	if cfg.Resolve == nil {
 		cfg.Resolve, resolveTrusted = resolve, resolveAsHere

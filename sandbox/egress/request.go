@@ -114,7 +114,7 @@ func parseFields(lines []string) ([]field, error) {
 	for _, line := range lines {
 		name, value, ok := strings.Cut(line, ":")
 		if !ok || !token(name) {
-			// This includes a line that continues the previous one.
+			// A line that continues the previous one is refused too.
 			return nil, errMalformed
 		}
 		name = strings.ToLower(name)
@@ -132,20 +132,9 @@ func parseFields(lines []string) ([]field, error) {
 // plainRequest parses a request in absolute form and rewrites it for its server. The connection carries no
 // further request.
 func plainRequest(method, target, version string, fields []field) (request, error) {
-	const scheme = "http://"
-	if len(target) < len(scheme) || !strings.EqualFold(target[:len(scheme)], scheme) {
-		return request{}, errMalformed
-	}
-	authority, path := target[len(scheme):], "/"
-	if i := strings.IndexAny(authority, "/?"); i >= 0 {
-		authority, path = authority[:i], authority[i:]
-	}
-	// A request's target has no fragment (RFC 9112, section 3.2), and servers treat one differently.
-	if strings.Contains(path, "#") {
-		return request{}, errMalformed
-	}
-	if path[0] == '?' {
-		path = "/" + path
+	authority, path, err := splitURL(target)
+	if err != nil {
+		return request{}, err
 	}
 	t, err := parseAuthority(authority, 80)
 	if err != nil {
@@ -165,7 +154,7 @@ func plainRequest(method, target, version string, fields []field) (request, erro
 			continue
 		case "connection", "keep-alive", "upgrade", "te", "trailer",
 			"proxy-connection", "proxy-authorization", "proxy-authenticate":
-			// These are between the client and its proxy.
+			// These fields are between the client and its proxy.
 			continue
 		case "transfer-encoding":
 			// Parsers differ on where such a body ends.
@@ -183,6 +172,26 @@ func plainRequest(method, target, version string, fields []field) (request, erro
 	b.WriteString("\r\n")
 	r.head = b.Bytes()
 	return r, nil
+}
+
+// splitURL returns the authority of an http URL, and its path with the query.
+func splitURL(target string) (authority, path string, err error) {
+	const scheme = "http://"
+	if len(target) < len(scheme) || !strings.EqualFold(target[:len(scheme)], scheme) {
+		return "", "", errMalformed
+	}
+	authority, path = target[len(scheme):], "/"
+	if i := strings.IndexAny(authority, "/?"); i >= 0 {
+		authority, path = authority[:i], authority[i:]
+	}
+	// A request's target has no fragment (RFC 9112, section 3.2), and servers treat one differently.
+	if strings.Contains(path, "#") {
+		return "", "", errMalformed
+	}
+	if path[0] == '?' {
+		path = "/" + path
+	}
+	return authority, path, nil
 }
 
 // parseAuthority parses HOST:PORT, or HOST if there is a default port. It accepts the names that

@@ -100,6 +100,9 @@ func parsePort(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
+// labelBytes are the bytes of a label.
+const labelBytes = "abcdefghijklmnopqrstuvwxyz0123456789-_"
+
 // checkName accepts names that every resolver treats alike: labels of lower-case letters, digits, hyphens and
 // underscores without a final dot. The last label must not begin with a digit, because some resolvers would
 // parse the name as an address.
@@ -107,21 +110,18 @@ func checkName(name string) error {
 	if name == "" || len(name) > 253 {
 		return errors.New("the host has no name, or one of more than 253 characters")
 	}
-	var last string
-	for label := range strings.SplitSeq(name, ".") {
+	labels := strings.Split(name, ".")
+	for _, label := range labels {
 		// The lengths are the limits of DNS (RFC 1035, section 2.3.4).
 		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
 			return errors.New("a label of the host is empty, too long, or begins or ends with a hyphen")
 		}
-		for i := range len(label) {
-			if c := label[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-				return errors.New("a host is an exact name in lower-case letters, digits, hyphens " +
-					"and dots; there are no patterns")
-			}
+		if strings.Trim(label, labelBytes) != "" {
+			return errors.New("a host is an exact name in lower-case letters, digits, hyphens " +
+				"and dots; there are no patterns")
 		}
-		last = label
 	}
-	if last[0] >= '0' && last[0] <= '9' {
+	if first := labels[len(labels)-1][0]; first >= '0' && first <= '9' {
 		return errors.New("the host is neither a name nor an address in its usual notation")
 	}
 	return nil

@@ -102,64 +102,75 @@ func unavailable(reason, remedy string, err error) error {
 }
 
 // workingDir returns the working directory of a command.
+//
+// Errors: *[sandbox.CwdError].
 func workingDir(cmd *sandbox.Cmd) (string, error) {
-	refuse := func(reason string) (string, error) {
-		return "", &sandbox.CwdError{Cwd: cmd.Cwd, Reason: reason}
-	}
 	ws := cmd.Workspace
-	if ws.Dir == nil || ws.Mode == "" || ws.Mode == sandbox.WorkspaceNone {
-		if !filepath.IsAbs(cmd.Cwd) {
-			return refuse("no workspace is granted to which it could be relative")
-		}
-		return cmd.Cwd, nil
+	var dir, refused string
+	switch {
+	case ws.Dir != nil && !ws.Off():
+		dir, refused = inWorkspace(ws.Dir, cmd.Cwd)
+	case filepath.IsAbs(cmd.Cwd):
+		dir = cmd.Cwd
+	default:
+		refused = "no workspace is granted to which it could be relative"
 	}
-	base, err := filepath.Abs(ws.Dir.Name())
+	if refused != "" {
+		return "", &sandbox.CwdError{Cwd: cmd.Cwd, Reason: refused}
+	}
+	return dir, nil
+}
+
+// inWorkspace returns the path of a directory of the workspace without links, or why it is refused.
+func inWorkspace(workspace *os.File, cwd string) (dir, refused string) {
+	base, err := filepath.Abs(workspace.Name())
 	if err != nil {
-		return refuse("the workspace cannot be found")
+		return "", "the workspace cannot be found"
 	}
-	rel := cmd.Cwd
-	if filepath.IsAbs(rel) {
-		rel, err = filepath.Rel(base, rel)
-		if err != nil {
-			return refuse("is not inside the workspace")
-		}
+	rel := filepath.Clean(cwd)
+	if filepath.IsAbs(cwd) {
+		rel, err = filepath.Rel(base, cwd)
 	}
-	rel = filepath.Clean(rel)
-	if !filepath.IsLocal(rel) {
-		return refuse("is not inside the workspace")
+	if err != nil || !filepath.IsLocal(rel) {
+		return "", "is not inside the workspace"
 	}
 	root, err := os.OpenRoot(base)
 	if err != nil {
-		return refuse("the workspace cannot be opened")
+		return "", "the workspace cannot be opened"
 	}
 	defer func() { _ = root.Close() }()
-	granted, err := ws.Dir.Stat()
+	granted, err := workspace.Stat()
 	if err != nil {
-		return refuse("the workspace cannot be opened")
+		return "", "the workspace cannot be opened"
 	}
 	// The path may lead elsewhere by now; the handle is the directory that was granted.
 	if there, err := root.Stat("."); err != nil || !os.SameFile(there, granted) {
-		return refuse("the workspace is no longer the directory that was granted")
+		return "", "the workspace is no longer the directory that was granted"
 	}
+	return withoutLinks(root, base, rel)
+}
+
+// withoutLinks returns the path of a directory of root, which is open at base, or why it is refused. A
+// command is started in a path, not in the directory that was checked. If the path has no links, only a user
+// who can rename its directories can redirect it.
+func withoutLinks(root *os.Root, base, rel string) (dir, refused string) {
 	info, err := root.Stat(rel)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return refuse("does not exist")
+		return "", "does not exist"
 	case err != nil:
-		return refuse("is not inside the workspace, or cannot be opened")
+		return "", "is not inside the workspace, or cannot be opened"
 	case !info.IsDir():
-		return refuse("is not a directory")
+		return "", "is not a directory"
 	}
-	// A command is started in a path, not in the directory that was checked. If the path has no links, only a
-	// user who can rename its directories can redirect it.
-	dir, err := filepath.EvalSymlinks(filepath.Join(base, rel))
+	dir, err = filepath.EvalSymlinks(filepath.Join(base, rel))
 	if err != nil {
-		return refuse("cannot be opened")
+		return "", "cannot be opened"
 	}
 	if there, err := os.Stat(dir); err != nil || !os.SameFile(there, info) {
-		return refuse("changed while it was opened")
+		return "", "changed while it was opened"
 	}
-	return dir, nil
+	return dir, ""
 }
 
 // An execution is one run from its start to its result.

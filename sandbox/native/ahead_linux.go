@@ -239,16 +239,9 @@ func (r *Runner) newSpare(files owner) (_ *spare, err error) {
 	if err != nil {
 		return nil, err
 	}
-	births := []pidone.Birth{{Mark: pidone.Ahead, Files: true, Attr: l.attributes()}}
-	if r.builder != nil {
-		births[0].Mark, births[0].Attr = pidone.EntryAhead, l.entryAttributes(Mapped)
-	}
-	if files != (owner{}) {
-		attr, err := ownersAttributes(s.uid, files.uid, files.gid)
-		if err != nil {
-			return nil, err
-		}
-		births = append(births, pidone.Birth{Mark: pidone.Inside, Attr: attr})
+	births, err := l.births(files)
+	if err != nil {
+		return nil, err
 	}
 	instructions, err := memoryFile("births", pidone.EncodeBirths(births))
 	if err != nil {
@@ -270,6 +263,23 @@ func (r *Runner) newSpare(files owner) (_ *spare, err error) {
 		s.owner = files
 	}
 	return s, err
+}
+
+// births returns the processes that a starter starts: the helper and, if files of an owner are to be mapped,
+// a process in the user namespace for that.
+func (l *launch) births(files owner) ([]pidone.Birth, error) {
+	births := []pidone.Birth{{Mark: pidone.Ahead, Files: true, Attr: l.attributes()}}
+	if l.runner.builder != nil {
+		births[0].Mark, births[0].Attr = pidone.EntryAhead, l.entryAttributes(Mapped)
+	}
+	if files == (owner{}) {
+		return births, nil
+	}
+	attr, err := ownersAttributes(l.uid, files.uid, files.gid)
+	if err != nil {
+		return nil, err
+	}
+	return append(births, pidone.Birth{Mark: pidone.Inside, Attr: attr}), nil
 }
 
 // startOthers starts a starter, with files as its descriptors, and waits until it has started its processes.
@@ -357,8 +367,7 @@ func (l *launch) fits() bool {
 	if len(l.files)-pidone.FirstFD > pidone.MaxSent {
 		return false
 	}
-	if l.root && l.cmd.Workspace.Mode != "" && l.cmd.Workspace.Mode != sandbox.WorkspaceNone &&
-		l.owners == nil {
+	if l.root && !l.cmd.Workspace.Off() && l.owners == nil {
 		// The command is the FileOwner, see workspace.
 		return false
 	}

@@ -184,7 +184,6 @@ const stale = time.Minute
 // sweep removes the cgroups of servers that were killed during a run. Runs of other servers are safe, because
 // the kernel does not remove a cgroup with processes.
 func (b cgroupBase) sweep() {
-	space := pidSpace()
 	for _, base := range []string{b.unified, b.mem, b.pids} {
 		if base == "" {
 			continue
@@ -197,7 +196,7 @@ func (b cgroupBase) sweep() {
 			if err != nil || !info.IsDir() {
 				continue
 			}
-			if orphaned(info.Name(), space) || time.Since(info.ModTime()) > stale {
+			if Orphaned(groupPrefix, info.Name()) || time.Since(info.ModTime()) > stale {
 				_ = unix.Rmdir(dir)
 			}
 		}
@@ -209,16 +208,20 @@ func globQuote(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-// orphaned reports whether the server that created a cgroup has ended. A process ID is valid only in its PID
-// namespace, whose identity begins the name.
-func orphaned(name, space string) bool {
-	rest, ok := strings.CutPrefix(name, groupPrefix+space+"-")
-	if !ok || space == "" {
+// OwnMark returns a part of a name that identifies this process on this machine. A process ID is valid only
+// in its PID namespace, so the mark begins with the identity of the namespace.
+func OwnMark() string { return pidSpace() + "-" + strconv.Itoa(os.Getpid()) }
+
+// Orphaned reports whether name begins with prefix, the [OwnMark] of an ended process, and a hyphen.
+// It reports false for a process of another PID namespace.
+func Orphaned(prefix, name string) bool {
+	rest, ok := strings.CutPrefix(name, prefix+pidSpace()+"-")
+	if !ok || pidSpace() == "" {
 		return false
 	}
-	number, _, _ := strings.Cut(rest, "-")
+	number, _, marked := strings.Cut(rest, "-")
 	pid, err := strconv.Atoi(number)
-	return err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH
+	return marked && err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH
 }
 
 // pidSpace returns the identity of this process's PID namespace, or "" if the kernel does not show it.
@@ -314,54 +317,16 @@ type cgroup struct {
 
 // create creates the cgroup of a run and sets its limits.
 func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
-	g := &cgroup{memory: b.memory}
+	name := groupPrefix + OwnMark() + "-" + rand.Text()
+	g, settings := b.group(name, l)
+	if g == nil {
+		return nil, errors.ErrUnsupported
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.remove())
 		}
 	}()
-	name := groupPrefix + pidSpace() + "-" + strconv.Itoa(os.Getpid()) + "-" + rand.Text()
-	room := ownTasks
-	if b.memory == MemoryCgroup1 {
-		room = aloneTasks
-	}
-	mem, pids := strconv.FormatInt(l.Memory, 10), strconv.Itoa(l.PIDs+room)
-	type setting struct {
-		dir, file, value string
-		optional         bool
-	}
-	var settings []setting
-	switch {
-	case b.memory == MemoryCgroup2 && filepath.IsAbs(b.unified):
-		dir := filepath.Join(b.unified, name)
-		g.dirs, g.mem, g.pids = []string{dir}, dir, dir
-		// Version 2 limits swap apart from memory, so without memory.swap.max a run could use both. With
-		// memory.oom.group, the kernel ends the run as a whole and not one process of it.
-		settings = []setting{
-			{dir, "memory.max", mem, false}, {dir, "memory.swap.max", "0", true},
-			{dir, "memory.oom.group", "1", true}, {dir, "pids.max", pids, false},
-			{dir, "cpu.weight", runWeight, true},
-		}
-	case b.memory == MemoryCgroup1 && b.mem != "":
-		g.mem = filepath.Join(b.mem, name)
-		g.dirs = []string{g.mem}
-		// The kernel refuses a limit for memory and swap together that is below the limit for memory, so the
-		// order matters.
-		settings = []setting{
-			{g.mem, "memory.limit_in_bytes", mem, false}, {g.mem, "memory.memsw.limit_in_bytes", mem, true},
-			{g.mem, "memory.swappiness", "0", true},
-		}
-		if b.pids != "" {
-			g.pids = filepath.Join(b.pids, name)
-			// The controllers may be mounted together.
-			if g.pids != g.mem {
-				g.dirs = append(g.dirs, g.pids)
-			}
-			settings = append(settings, setting{g.pids, "pids.max", pids, false})
-		}
-	default:
-		return g, errors.ErrUnsupported
-	}
 	for _, d := range g.dirs {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			return g, err
@@ -374,6 +339,49 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 		}
 	}
 	return g, nil
+}
+
+// A groupSetting is the value of a file of a cgroup. An optional one may be refused by the kernel.
+type groupSetting struct {
+	dir, file, value string
+	optional         bool
+}
+
+// group returns the cgroup with a name, which does not exist yet, and its settings in the order in which they
+// must be made; nil if cgroups are not used.
+func (b cgroupBase) group(name string, l sandbox.Limits) (*cgroup, []groupSetting) {
+	mem := strconv.FormatInt(l.Memory, 10)
+	switch {
+	case b.memory == MemoryCgroup2 && filepath.IsAbs(b.unified):
+		dir := filepath.Join(b.unified, name)
+		// Version 2 limits swap apart from memory, so without memory.swap.max a run could use both. With
+		// memory.oom.group, the kernel ends the run as a whole and not one process of it.
+		return &cgroup{memory: b.memory, dirs: []string{dir}, mem: dir, pids: dir}, []groupSetting{
+			{dir, "memory.max", mem, false}, {dir, "memory.swap.max", "0", true},
+			{dir, "memory.oom.group", "1", true},
+			{dir, "pids.max", strconv.Itoa(l.PIDs + ownTasks), false},
+			{dir, "cpu.weight", runWeight, true},
+		}
+	case b.memory == MemoryCgroup1 && b.mem != "":
+		dir := filepath.Join(b.mem, name)
+		g := &cgroup{memory: b.memory, dirs: []string{dir}, mem: dir}
+		// The kernel refuses a limit for memory and swap together that is below the limit for memory, so the
+		// order matters.
+		settings := []groupSetting{
+			{dir, "memory.limit_in_bytes", mem, false}, {dir, "memory.memsw.limit_in_bytes", mem, true},
+			{dir, "memory.swappiness", "0", true},
+		}
+		if b.pids == "" {
+			return g, settings
+		}
+		g.pids = filepath.Join(b.pids, name)
+		// The controllers may be mounted together.
+		if g.pids != g.mem {
+			g.dirs = append(g.dirs, g.pids)
+		}
+		return g, append(settings, groupSetting{g.pids, "pids.max", strconv.Itoa(l.PIDs + aloneTasks), false})
+	}
+	return nil, nil
 }
 
 // writeExisting writes to a kernel file, which it does not create.
@@ -393,6 +401,20 @@ func (g *cgroup) add(pid int) error {
 		}
 	}
 	return nil
+}
+
+// doors opens the files of a control group of version 1 by which a thread enters it by itself. If another
+// process is moved, the kernel first waits until no processor can be starting a process, which takes longer
+// than the rest of a run. After an error, the caller closes the files that are returned.
+func (g *cgroup) doors() (doors []*os.File, err error) {
+	for _, dir := range g.dirs {
+		f, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
+		if err != nil {
+			return doors, err
+		}
+		doors = append(doors, f)
+	}
+	return doors, nil
 }
 
 // killed reports whether the kernel killed a process because memory was exhausted.

@@ -4,6 +4,8 @@ package native
 
 import (
 	"context"
+	"os"
+	"strconv"
 
 	"github.com/skillsd/skillsd/sandbox"
 )
@@ -41,6 +43,12 @@ func DefaultUIDs() UIDs { return defaults[0] }
 
 // Check accepts every range, because no command runs on this system.
 func (u UIDs) Check() error { return nil }
+
+// OwnMark returns this process's ID after a hyphen.
+func OwnMark() string { return "-" + strconv.Itoa(os.Getpid()) }
+
+// Orphaned reports false: process IDs are not compared on this system.
+func Orphaned(_, _ string) bool { return false }
 
 // OwnUsers reports false: no command runs on this system.
 func OwnUsers(sandbox.Workspace) bool { return false }

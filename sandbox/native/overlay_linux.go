@@ -38,24 +38,17 @@ func (l *launch) addOverlay(dir *os.File) error {
 			return unavailable("a file system is mounted inside the workspace, at "+below,
 				"unmount it, grant a directory without it, or mount the workspace ro or rw", nil)
 		}
-		l.spec.Mounts = append(l.spec.Mounts, pidone.Mount{
-			Kind: pidone.Lower, FD: len(l.files), Path: path, Target: sandbox.WorkspaceDir,
-		})
-		l.files = append(l.files, dir)
+		l.pass(pidone.Mount{Kind: pidone.Lower, Path: path, Target: sandbox.WorkspaceDir}, dir)
 		return nil
 	}
 	l.opened = append(l.opened, lower)
 	mount, upper, err := l.overlay(lower)
 	if err != nil {
-		return unavailable("the workspace cannot be staged",
-			"mount the workspace ro", err)
+		return unavailable("the workspace cannot be staged", "mount the workspace ro", err)
 	}
 	l.opened = append(l.opened, mount)
 	l.upper = upper
-	l.spec.Mounts = append(l.spec.Mounts, pidone.Mount{
-		Kind: pidone.Detached, FD: len(l.files), Target: sandbox.WorkspaceDir,
-	})
-	l.files = append(l.files, mount)
+	l.pass(pidone.Mount{Kind: pidone.Detached, Target: sandbox.WorkspaceDir}, mount)
 	return nil
 }
 

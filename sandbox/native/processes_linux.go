@@ -47,7 +47,7 @@ func queuedIn(list []byte) (n int64) {
 		}
 		sent, received, _ := strings.Cut(string(f[4]), ":")
 		for _, digits := range []string{sent, received} {
-			// This fails for the header line.
+			// The header line has no numbers.
 			size, err := strconv.ParseUint(digits, 16, 32)
 			if err == nil {
 				n += max(int64(int32(size))-perSocket, 0)

@@ -1,12 +1,12 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"net"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -88,39 +88,37 @@ func (r *Runner) run(
 	if err != nil {
 		return nil, err
 	}
-	// This is the last step: by then, no file of the run has the user as its owner.
+	// The user is released last: by then, no file of the run has that owner.
 	defer release()
-
-	e.stdout = sandbox.NewCapture(e.limits.Output, cmd.Live)
-	e.stderr = sandbox.NewCapture(e.limits.Output, cmd.Live)
-	// A run that leaves anything behind fails, with the first reason.
-	cleanUp := func(reason string, undo func() error) {
-		if uerr := undo(); uerr != nil && err == nil {
-			res, err = nil, unavailable(reason, "", uerr)
-		}
-	}
-	base := r.base()
-	e.spec.NoAnonFiles = base.memory == MemorySampled
+	// A run that leaves anything behind fails.
 	defer func() {
-		if e.spare != nil {
-			e.spare.end()
-		}
-		closeAll(e.report.files)
-		closeAll([]*os.File{e.upper})
-		if p := e.inside.Load(); p != nil {
-			_ = p.fd.Close()
-		}
-		if e.command != nil && e.command.Close != nil {
-			cleanUp("the run's own files could not be removed", e.command.Close)
-		}
-		if e.group != nil {
-			cleanUp("the control group could not be removed", e.group.remove)
+		if left := e.cleanUp(); left != nil && err == nil {
+			res, err = nil, left
 		}
 	}()
+	res, err = e.execute(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if e.adopted {
+		r.ahead.served.Add(1)
+	}
+	res.Duration = time.Since(e.began) - e.held
+	return res, nil
+}
+
+// execute starts the helper, waits until no process of the run is left, and returns the result.
+//
+// Errors: see [Runner.Run]; errLost.
+func (e *execution) execute(ctx context.Context) (*sandbox.Result, error) {
+	e.stdout = sandbox.NewCapture(e.limits.Output, e.cmd.Live)
+	e.stderr = sandbox.NewCapture(e.limits.Output, e.cmd.Live)
+	base := e.runner.base()
+	e.spec.NoAnonFiles = base.memory == MemorySampled
 
 	// The cgroup is created before the helper is started, because concurrently the two would block each other
 	// for longer than it takes. A helper that waited only creates mounts meanwhile, so it does not block.
-	waited := e.spare != nil && r.builder == nil
+	waited := e.spare != nil && e.runner.builder == nil
 	if !waited {
 		if err := e.makeGroup(base); err != nil {
 			return nil, err
@@ -143,20 +141,46 @@ func (r *Runner) run(
 	}
 
 	state, err := e.supervise(ctx)
-	if err == nil {
-		res, err = e.result(ctx, state)
-	}
 	if err != nil {
-		if e.adopted && !e.report.began && e.report.step == "" && e.refusal == nil {
-			return nil, errLost
-		}
-		return nil, err
+		return nil, e.orLost(err)
 	}
-	if e.adopted {
-		r.ahead.served.Add(1)
+	res, err := e.result(ctx, state)
+	if err != nil {
+		return nil, e.orLost(err)
 	}
-	res.Duration = time.Since(e.began) - e.held
 	return res, nil
+}
+
+// orLost returns err, or errLost if the helper that waited for the run ended before the sandbox was complete.
+func (e *execution) orLost(err error) error {
+	if e.adopted && !e.report.began && e.report.step == "" && e.refusal == nil {
+		return errLost
+	}
+	return err
+}
+
+// cleanUp ends a waiting helper that the run did not adopt, closes the files of the run and removes all that
+// it left on the host. It returns the first error of removing.
+func (e *execution) cleanUp() (err error) {
+	if e.spare != nil {
+		e.spare.end()
+	}
+	closeAll(e.report.files)
+	closeAll([]*os.File{e.upper})
+	if p := e.inside.Load(); p != nil {
+		_ = p.fd.Close()
+	}
+	if e.command != nil && e.command.Close != nil {
+		if cause := e.command.Close(); cause != nil {
+			err = unavailable("the run's own files could not be removed", "", cause)
+		}
+	}
+	if e.group != nil {
+		if cause := e.group.remove(); cause != nil && err == nil {
+			err = unavailable("the control group could not be removed", "", cause)
+		}
+	}
+	return err
 }
 
 // makeGroup creates the cgroup, unless memory is sampled.
@@ -223,14 +247,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	close(e.done)
 	stopProxy()
 	watchers.Wait()
-	// No writer is left, so all remaining output has been written.
-	deadline := time.Now().Add(drainFor)
-	for _, f := range []*os.File{e.child.stdout, e.child.stderr, e.child.control} {
-		_ = f.SetDeadline(deadline)
-	}
-	if e.child.stdin != nil {
-		_ = e.child.stdin.SetDeadline(time.Now())
-	}
+	e.child.expire()
 	readers.Wait()
 
 	switch {
@@ -244,6 +261,18 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 		return nil, e.neverBegan(state)
 	}
 	return nil, unavailable("limits could not be applied", cgroupRemedy, goErr)
+}
+
+// expire limits the reading of streams and messages after the last process has ended. No writer is left, so
+// all remaining output has been written.
+func (c *child) expire() {
+	deadline := time.Now().Add(drainFor)
+	for _, f := range []*os.File{c.stdout, c.stderr, c.control} {
+		_ = f.SetDeadline(deadline)
+	}
+	if c.stdin != nil {
+		_ = c.stdin.SetDeadline(time.Now())
+	}
 }
 
 // letGo waits until the sandbox is complete, applies the limits and lets the helper start the command.
@@ -262,20 +291,15 @@ func (e *execution) letGo() error {
 		pids = append(pids, descendants(first)...)
 	}
 
-	// A control group of version 1 has doors: files by which a thread enters it by itself. If another process
-	// is moved, the kernel first waits until no processor can be starting a process, which takes longer than
-	// the rest of a run.
 	var doors []*os.File
-	defer func() { closeAll(doors) }()
 	switch {
 	case e.group == nil:
 	case e.group.memory == MemoryCgroup1 && e.spec.Setting != pidone.Guest:
-		for _, dir := range e.group.dirs {
-			f, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
-			if err != nil {
-				return err
-			}
-			doors = append(doors, f)
+		var err error
+		doors, err = e.group.doors()
+		defer func() { closeAll(doors) }()
+		if err != nil {
+			return err
 		}
 	default:
 		for i, pid := range pids {
@@ -341,25 +365,8 @@ func (e *execution) listen(proxyCtx context.Context) {
 	}
 	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4)+unix.CmsgSpace(unix.SizeofUcred))
 	for {
-		var n, oobn int
-		var rerr error
-		receive := func(fd uintptr) bool {
-			// If the helper ended without reading its messages, this error precedes the helper's last
-			// messages.
-			for rerr = unix.ECONNRESET; rerr == unix.ECONNRESET; {
-				n, oobn, _, _, rerr = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
-			}
-			return rerr != unix.EAGAIN && rerr != unix.EINTR
-		}
-		err := conn.Read(receive)
-		// Messages that were sent earlier are still in the queue.
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			err = conn.Control(func(fd uintptr) {
-				for !receive(fd) && rerr == unix.EINTR {
-				}
-			})
-		}
-		if err != nil || rerr != nil || n <= 0 {
+		n, oobn, err := receive(conn, buf, oob)
+		if err != nil || n <= 0 {
 			return
 		}
 		e.report.take(buf[:n], oob[:oobn])
@@ -372,6 +379,27 @@ func (e *execution) listen(proxyCtx context.Context) {
 			}
 		}
 	}
+}
+
+// receive reads one message into buf, and its descriptors into oob. After the deadline of conn, it reads a
+// message that is in the queue already.
+func receive(conn syscall.RawConn, buf, oob []byte) (n, oobn int, err error) {
+	var rerr error
+	try := func(fd uintptr) (done bool) {
+		// If the helper ended without reading its messages, this error precedes the helper's last messages.
+		for rerr = unix.ECONNRESET; rerr == unix.ECONNRESET; {
+			n, oobn, _, _, rerr = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
+		}
+		return rerr != unix.EAGAIN && rerr != unix.EINTR
+	}
+	err = conn.Read(try)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = conn.Control(func(fd uintptr) {
+			for !try(fd) && rerr == unix.EINTR {
+			}
+		})
+	}
+	return n, oobn, cmp.Or(err, rerr)
 }
 
 // take stores one message and its descriptors.

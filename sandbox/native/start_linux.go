@@ -126,51 +126,80 @@ func (l *launch) start() (err error) {
 // mounts adds the mounts of the sandbox. A server with the right to mount creates the mounts itself, because
 // it can reach directories that the helper's user cannot.
 func (l *launch) mounts() error {
+	for _, add := range []func() error{
+		l.addTree, l.addInterpreter, l.addRoot, l.addPackages, l.addCache, l.workspace,
+	} {
+		if err := add(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addTree adds the tree, also under the name of its skill.
+func (l *launch) addTree() error {
 	if err := l.add(l.cmd.Tree, sandbox.SkillDir, unchanging); err != nil {
 		return err
 	}
 	if at := l.cmd.TreeDir(); at != sandbox.SkillDir {
-		if err := l.add(l.cmd.Tree, at, unchanging); err != nil {
+		return l.add(l.cmd.Tree, at, unchanging)
+	}
+	return nil
+}
+
+// addInterpreter adds the interpreter's directories and the targets of its links.
+func (l *launch) addInterpreter() error {
+	in := l.cmd.Interpreter
+	if in == nil {
+		return nil
+	}
+	dirs := maps.Clone(in.Links)
+	if dirs == nil {
+		dirs = map[string]string{}
+	}
+	for _, path := range in.Mounts {
+		dirs[path] = path
+	}
+	// Sorted, so that a directory is mounted before those inside it.
+	for _, at := range slices.Sorted(maps.Keys(dirs)) {
+		if !mountable(at) {
+			return unavailable(in.Name+" is installed where the sandbox has a directory of its own",
+				"install "+in.Name+" below /usr, /opt or a home directory, "+
+					"not below /tmp, /etc or /workspace, and restart the server", nil)
+		}
+		// A path does not require the right to read the directory.
+		d, err := os.OpenFile(dirs[at], unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return unavailable("the interpreter's directory cannot be opened", "reinstall "+in.Name, err)
+		}
+		l.opened = append(l.opened, d)
+		if err := l.add(d, at, readOnly); err != nil {
 			return err
 		}
 	}
-	if in := l.cmd.Interpreter; in != nil {
-		dirs := maps.Clone(in.Links)
-		if dirs == nil {
-			dirs = map[string]string{}
-		}
-		for _, path := range in.Mounts {
-			dirs[path] = path
-		}
-		// Sorted, so that a directory is mounted before those inside it.
-		for _, at := range slices.Sorted(maps.Keys(dirs)) {
-			if !mountable(at) {
-				return unavailable(in.Name+" is installed where the sandbox has a directory of its own",
-					"install "+in.Name+" below /usr, /opt or a home directory, "+
-						"not below /tmp, /etc or /workspace, and restart the server", nil)
-			}
-			// A path does not require the right to read the directory.
-			d, err := os.OpenFile(dirs[at], unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-			if err != nil {
-				return unavailable("the interpreter's directory cannot be opened", "reinstall "+in.Name, err)
-			}
-			l.opened = append(l.opened, d)
-			if err := l.add(d, at, readOnly); err != nil {
-				return err
-			}
+	return nil
+}
+
+// addRoot adds the command's own root file system, if any.
+func (l *launch) addRoot() error {
+	root := l.cmd.Root
+	if root == nil {
+		return nil
+	}
+	for _, m := range root.Dirs {
+		if err := l.add(m.Dir, m.At, unchanging); err != nil {
+			return err
 		}
 	}
-	if root := l.cmd.Root; root != nil {
-		for _, m := range root.Dirs {
-			if err := l.add(m.Dir, m.At, unchanging); err != nil {
-				return err
-			}
-		}
-		l.spec.OwnRoot = true
-		for _, name := range slices.Sorted(maps.Keys(root.Links)) {
-			l.spec.Links = append(l.spec.Links, name, root.Links[name])
-		}
+	l.spec.OwnRoot = true
+	for _, name := range slices.Sorted(maps.Keys(root.Links)) {
+		l.spec.Links = append(l.spec.Links, name, root.Links[name])
 	}
+	return nil
+}
+
+// addPackages adds the directories of an environment.
+func (l *launch) addPackages() error {
 	for _, m := range l.cmd.Packages {
 		if m.At != sandbox.EnvDir && m.At != sandbox.NodeModulesDir {
 			return unavailable("packages cannot be mounted at "+m.At, "", nil)
@@ -179,16 +208,20 @@ func (l *launch) mounts() error {
 			return err
 		}
 	}
-	if c := l.cmd.Cache; c.Dir != nil {
-		// At any other path, a cache could cover a part of the sandbox.
-		if !strings.HasPrefix(c.At, sandbox.TmpDir+"/") || filepath.Clean(c.At) != c.At {
-			return unavailable("the path of the interpreter's cache is not below "+sandbox.TmpDir, "", nil)
-		}
-		if err := l.add(c.Dir, c.At, unchanging); err != nil {
-			return err
-		}
+	return nil
+}
+
+// addCache adds the interpreter's cache, if any. At another path than below /tmp, it could cover a part of
+// the sandbox.
+func (l *launch) addCache() error {
+	c := l.cmd.Cache
+	if c.Dir == nil {
+		return nil
 	}
-	return l.workspace()
+	if !strings.HasPrefix(c.At, sandbox.TmpDir+"/") || filepath.Clean(c.At) != c.At {
+		return unavailable("the path of the interpreter's cache is not below "+sandbox.TmpDir, "", nil)
+	}
+	return l.add(c.Dir, c.At, unchanging)
 }
 
 // mountable reports whether an interpreter's directory can be mounted without covering a part of the sandbox.
@@ -221,38 +254,47 @@ func (l *launch) add(dir *os.File, target string, as access) error {
 	if dir == nil {
 		return unavailable("no directory for "+target, "", nil)
 	}
-	// A server without the right to mount passes a handle. The helper opens the directory by its path and
-	// compares the two.
-	m := pidone.Mount{
-		Kind: pidone.Directory, Target: target, FD: len(l.files),
-		ReadOnly: as != writable, Hidden: as == unchanging,
-	}
-	if d, err := l.detach(dir, m.ReadOnly); err == nil {
-		if m.Hidden && l.spec.Setting == pidone.Built {
-			// By then the helper would have no right to create that overlay.
-			l.opened = append(l.opened, d)
-			if hidden, err := hide(d); err == nil {
-				d = hidden
-			} else if d, err = l.detach(dir, m.ReadOnly); err != nil {
-				return unavailable("the directory for "+target+" cannot be mounted", "", err)
-			}
-		}
-		m.Kind = pidone.Detached
-		l.opened = append(l.opened, d)
-		l.files = append(l.files, d)
-	} else if l.owners != nil {
+	m := pidone.Mount{Target: target, ReadOnly: as != writable, Hidden: as == unchanging}
+	d, err := l.detach(dir, m.ReadOnly)
+	if err != nil && l.owners != nil {
 		// Only a detached mount can map the owners of files.
 		return err
-	} else {
-		path, err := pathOf(dir)
+	}
+	if err != nil {
+		// A server without the right to mount passes a handle. The helper opens the directory by its path and
+		// compares the two.
+		m.Kind = pidone.Directory
+		m.Path, err = pathOf(dir)
 		if err != nil {
 			return unavailable("the directory for "+target+" no longer has a path", "", err)
 		}
-		m.Path = path
-		l.files = append(l.files, dir)
+		l.pass(m, dir)
+		return nil
 	}
-	l.spec.Mounts = append(l.spec.Mounts, m)
+	l.opened = append(l.opened, d)
+	// The helper of a Builder's sandbox has no right to create the overlay that hides the path.
+	if m.Hidden && l.spec.Setting == pidone.Built {
+		hidden, err := hide(d)
+		if err != nil {
+			// A mount that was a layer of a refused overlay may have no further use.
+			hidden, err = l.detach(dir, m.ReadOnly)
+		}
+		if err != nil {
+			return unavailable("the directory for "+target+" cannot be mounted", "", err)
+		}
+		l.opened = append(l.opened, hidden)
+		d = hidden
+	}
+	m.Kind = pidone.Detached
+	l.pass(m, d)
 	return nil
+}
+
+// pass adds a mount to the Spec, and its file to the helper's descriptors.
+func (l *launch) pass(m pidone.Mount, f *os.File) {
+	m.FD = len(l.files)
+	l.files = append(l.files, f)
+	l.spec.Mounts = append(l.spec.Mounts, m)
 }
 
 // detach creates a detached mount of dir, which requires the right to mount. If owners is set, the mount maps
@@ -285,8 +327,7 @@ func (l *launch) detach(dir *os.File, readOnly bool) (*os.File, error) {
 // workspace adds the workspace, if any. Files of the FileOwner belong to the command there: their owner is
 // mapped by the mount or, where that is not supported, the command runs as FileOwner.
 func (l *launch) workspace() error {
-	mode := l.cmd.Workspace.Mode
-	if mode == "" || mode == sandbox.WorkspaceNone {
+	if l.cmd.Workspace.Off() {
 		return nil
 	}
 	if !l.root {
@@ -354,10 +395,8 @@ func (l *launch) addWorkspace(ws sandbox.Workspace) error {
 func (l *launch) addReadOnly(ws sandbox.Workspace) error {
 	mounted := map[string]bool{}
 	for _, dir := range ws.ReadOnly {
-		if slices.ContainsFunc(ws.ReadOnly, func(
-			above string) bool {
-			return strings.HasPrefix(dir, above+"/")
-		}) {
+		within := func(above string) bool { return strings.HasPrefix(dir, above+"/") }
+		if slices.ContainsFunc(ws.ReadOnly, within) {
 			continue
 		}
 		for i, c := range dir + "/" {
@@ -366,27 +405,35 @@ func (l *launch) addReadOnly(ws sandbox.Workspace) error {
 				continue
 			}
 			mounted[way] = true
-			// An earlier command may have put a symbolic link in the place of the directory.
-			fd, err := unix.Openat2(int(ws.Dir.Fd()), way, &unix.OpenHow{
-				Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-				Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-			})
-			if err != nil {
-				return unavailable("a directory of the workspace that must stay read-only cannot be opened",
-					"restore it, or restart the server", err)
-			}
-			d := os.NewFile(uintptr(fd), way)
-			l.opened = append(l.opened, d)
-			access := writable
+			as := writable
 			if i == len(dir) {
-				access = readOnly
+				as = readOnly
 			}
-			if err := l.add(d, sandbox.WorkspaceDir+"/"+way, access); err != nil {
+			if err := l.addOver(ws.Dir, way, as); err != nil {
 				return err
 			}
-			l.spec.Mounts[len(l.spec.Mounts)-1].Over = true
 		}
 	}
+	return nil
+}
+
+// addOver mounts a directory of the workspace on itself.
+func (l *launch) addOver(workspace *os.File, way string, as access) error {
+	// An earlier command may have put a symbolic link in the place of the directory.
+	fd, err := unix.Openat2(int(workspace.Fd()), way, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return unavailable("a directory of the workspace that must stay read-only cannot be opened",
+			"restore it, or restart the server", err)
+	}
+	d := os.NewFile(uintptr(fd), way)
+	l.opened = append(l.opened, d)
+	if err := l.add(d, sandbox.WorkspaceDir+"/"+way, as); err != nil {
+		return err
+	}
+	l.spec.Mounts[len(l.spec.Mounts)-1].Over = true
 	return nil
 }
 
@@ -489,7 +536,7 @@ func (l *launch) encodeSpec() []byte {
 	// can resolve ".." after a symbolic link.
 	if !strings.HasPrefix(l.cmd.Cwd, "/") {
 		l.spec.Cwd = sandbox.TmpDir
-		if l.cmd.Workspace.Mode != "" && l.cmd.Workspace.Mode != sandbox.WorkspaceNone {
+		if !l.cmd.Workspace.Off() {
 			l.spec.Cwd = sandbox.WorkspaceDir
 		}
 		if l.cmd.Cwd != "" {

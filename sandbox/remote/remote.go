@@ -308,65 +308,88 @@ func (p *Pool) Acquire(
 		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
 	}
 	s := &Slot{inbox: in}
-	for wait := patience; ; wait = silent {
-		m, err := in.receive(ctx, wait)
+	if err := s.meet(ctx, waiting); err != nil {
+		in.close()
+		return nil, p.acquireError(ctx, err)
+	}
+	met := time.Now()
+	if err := confirm(); err != nil {
+		s.Release()
+		return nil, err
+	}
+	if time.Since(met) > startWithin/2 {
+		// The worker may have stopped waiting. After patience it has, and will treat the run as new.
+		s.Release()
+		if err := sleep(ctx, time.Until(met.Add(patience))); err != nil {
+			return nil, err
+		}
+		return p.Acquire(ctx, run, principal, func() error { return nil }, waiting)
+	}
+	err = s.worker.send(kindConfirm, nil, "")
+	if err == nil {
+		_, err = s.await(ctx, kindReady, silent, waiting)
+	}
+	if err != nil {
+		s.Release()
+		return nil, p.acquireError(ctx, err)
+	}
+	return s, nil
+}
+
+// meet waits until a worker answers the offer, and notes its name and its inbox.
+func (s *Slot) meet(ctx context.Context, waiting func(before int)) error {
+	m, err := s.await(ctx, kindHello, patience, waiting)
+	if err != nil {
+		return err
+	}
+	var r ready
+	if err := json.Unmarshal(m.body, &r); err != nil {
+		return err
+	}
+	s.node, s.worker.Link, s.worker.inbox = r.Node, s.Link, r.Inbox
+	return nil
+}
+
+// await returns the next message of a kind. It waits up to first for the first message and up to silent for
+// each other one. While the run waits for a slot, it calls waiting with the number of runs ahead.
+//
+// Errors: *RefusedError; the errors of receive.
+func (s *Slot) await(
+	ctx context.Context, want kind, first time.Duration, waiting func(before int),
+) (message, error) {
+	for wait := first; ; wait = silent {
+		m, err := s.receive(ctx, wait)
 		switch {
 		case err != nil:
+			return message{}, err
+		case m.kind == want:
+			return m, nil
+		case m.kind == kindRefused:
+			return message{}, &RefusedError{s.node, string(m.body)}
 		case m.kind == kindWaiting:
 			s.queued = true
 			var before int
 			if json.Unmarshal(m.body, &before) == nil {
 				waiting(before)
 			}
-			continue
-		case m.kind == kindHello:
-			var r ready
-			err = json.Unmarshal(m.body, &r)
-			if err != nil {
-				break
-			}
-			s.node, s.worker = r.Node, sender{Link: p.Link, inbox: r.Inbox}
-			heard := time.Now()
-			if err := confirm(); err != nil {
-				s.Release()
-				return nil, err
-			}
-			if time.Since(heard) > startWithin/2 {
-				// The worker may have stopped waiting. After patience it has, and will treat the run as new.
-				s.Release()
-				if err := sleep(ctx, time.Until(heard.Add(patience))); err != nil {
-					return nil, err
-				}
-				return p.Acquire(ctx, run, principal, func() error { return nil }, waiting)
-			}
-			err = s.worker.send(kindConfirm, nil, "")
-			if err == nil {
-				continue
-			}
-		case m.kind == kindReady && s.node != "":
-			return s, nil
-		case m.kind == kindRefused:
-			err = &RefusedError{s.node, string(m.body)}
-		default:
-			continue
 		}
-		if s.node != "" {
-			// Without this message, the worker would release the slot by itself, but later.
-			_ = s.worker.send(kindCancel, nil, "")
-		}
-		in.close()
-		switch {
-		case ctx.Err() != nil:
-			err = ctx.Err()
-		case errors.Is(err, nats.ErrNoResponders):
-			err = &sandbox.UnavailableError{Backend: "pool " + p.name,
-				Reason: "no worker of the pool answers",
-				Remedy: "the user can start one: `skillsd worker --pool " + p.name + "`"}
-		case !errors.As(err, new(*RefusedError)):
-			err = fmt.Errorf("%w: %w", ErrBusy, err)
-		}
-		return nil, err
 	}
+}
+
+// acquireError returns the error of Acquire for an error of the exchange with workers.
+func (p *Pool) acquireError(ctx context.Context, err error) error {
+	_, refused := errors.AsType[*RefusedError](err)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, nats.ErrNoResponders):
+		return &sandbox.UnavailableError{Backend: "pool " + p.name,
+			Reason: "no worker of the pool answers",
+			Remedy: "the user can start one: `skillsd worker --pool " + p.name + "`"}
+	case refused:
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrBusy, err)
 }
 
 // Run sends the job to the worker, once, and returns the answer. If ctx ends, it asks the worker to end the

@@ -61,29 +61,12 @@ var errLate = errors.New("the job is late")
 // Errors: the errors of the connection.
 func (l *Link) Serve(ctx context.Context, pool, node string, work Work, log *slog.Logger) error {
 	w := &worker{Link: l, node: node, work: work, log: log, runs: map[string]*run{}}
-	taken := func(want kind, serve func(context.Context, offer)) nats.MsgHandler {
-		return func(m *nats.Msg) {
-			msg, more, _, ok := w.open(m)
-			var o offer
-			if !ok || more || msg.kind != want || json.Unmarshal(msg.body, &o) != nil {
-				log.WarnContext(ctx, "message without the key of the cluster",
-					slog.String("subject", m.Subject))
-				return
-			}
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			// A goroutine that starts while Serve waits would be a misuse of the WaitGroup, and could outlive
-			// Serve.
-			if !w.ended {
-				w.serving.Go(func() { serve(ctx, o) })
-			}
-		}
-	}
-	offers, err := l.conn.QueueSubscribe(l.subject("run", pool), "workers", taken(kindOffer, w.offered))
+	offers, err := l.conn.QueueSubscribe(l.subject("run", pool), "workers",
+		w.handler(ctx, kindOffer, w.offered))
 	if err != nil {
 		return err
 	}
-	asks, err := l.conn.Subscribe(l.subject("ask", pool), taken(kindAsk, w.asked))
+	asks, err := l.conn.Subscribe(l.subject("ask", pool), w.handler(ctx, kindAsk, w.asked))
 	if err == nil {
 		// Before the answer to this flush, the server may lack the subscriptions and report that no worker
 		// responds.
@@ -103,6 +86,28 @@ func (l *Link) Serve(ctx context.Context, pool, node string, work Work, log *slo
 	w.serving.Wait()
 	// The caller may close the connection, and the last answers must have left it.
 	return errors.Join(err, l.conn.FlushTimeout(patience))
+}
+
+// handler returns the handler of messages of a kind, which calls serve in a goroutine of its own.
+func (w *worker) handler(
+	ctx context.Context, want kind, serve func(context.Context, offer),
+) nats.MsgHandler {
+	return func(m *nats.Msg) {
+		msg, more, _, ok := w.open(m)
+		var o offer
+		if !ok || more || msg.kind != want || json.Unmarshal(msg.body, &o) != nil {
+			w.log.WarnContext(ctx, "message without the key of the cluster",
+				slog.String("subject", m.Subject))
+			return
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		// A goroutine that starts while Serve waits would be a misuse of the WaitGroup, and could outlive
+		// Serve.
+		if !w.ended {
+			w.serving.Go(func() { serve(ctx, o) })
+		}
+	}
 }
 
 // offered runs an offered run, if it is new.
@@ -160,18 +165,7 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 	defer beating.Wait()
 	stopped := make(chan struct{})
 	defer close(stopped)
-	beating.Go(func() {
-		ticker := time.NewTicker(beat)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				r.send(kindAlive, nil)
-			case <-stopped:
-				return
-			}
-		}
-	})
+	beating.Go(func() { r.keepAlive(stopped) })
 	r.send(kindHello, w.ready(in.sub.Subject))
 	if m, err := in.receive(ctx, startWithin); err != nil || m.kind != kindConfirm {
 		return err
@@ -186,7 +180,7 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 		return err
 	}
 	defer release()
-	readyAt := time.Now()
+	start := time.Now().Add(w.begin)
 	r.send(kindReady, nil)
 	m, err := in.receive(ctx, startWithin)
 	switch {
@@ -200,38 +194,72 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 	r.mu.Lock()
 	r.job = m.body
 	r.mu.Unlock()
-	beating.Go(func() {
-		for {
-			m, err := in.receive(running, keepFor)
-			if err == nil && m.kind == kindCancel {
-				cancel()
-			}
-			if err != nil && !errors.Is(err, nats.ErrTimeout) {
-				return
-			}
+	beating.Go(func() { in.awaitCancel(running, cancel) })
+	answer, err := w.execute(running, r, start)
+	// A deferred call waits for the goroutine that receives cancellations, which ends now.
+	cancel()
+	if err != nil {
+		r.send(kindLate, nil)
+		return err
+	}
+	r.finish(answer)
+	return nil
+}
+
+// keepAlive reports that the worker is running, until stopped is closed.
+func (r *run) keepAlive(stopped <-chan struct{}) {
+	ticker := time.NewTicker(beat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			r.send(kindAlive, nil)
+		case <-stopped:
+			return
 		}
-	})
+	}
+}
+
+// awaitCancel calls cancel when the pool cancels the run. It returns when ctx ends or messages are lost.
+func (in *inbox) awaitCancel(ctx context.Context, cancel func()) {
+	for {
+		m, err := in.receive(ctx, keepFor)
+		if err == nil && m.kind == kindCancel {
+			cancel()
+		}
+		if err != nil && !errors.Is(err, nats.ErrTimeout) {
+			return
+		}
+	}
+}
+
+// execute runs the job and returns its answer.
+//
+// Errors: errLate if the job was not started, because the time start had passed or ctx had ended.
+func (w *worker) execute(ctx context.Context, r *run, start time.Time) ([]byte, error) {
 	// The job does not start before the NATS server has this message. The job is prepared meanwhile.
 	r.send(kindTaken, nil)
 	known := make(chan error, 1)
 	go func() { known <- w.conn.FlushTimeout(startWithin) }()
 	late := false
-	answer := w.work.Run(running, m.body, func() error {
+	answer := w.work.Run(ctx, r.job, func() error {
 		if err := <-known; err != nil {
 			return err
 		}
-		late = time.Since(readyAt) > w.begin || running.Err() != nil
+		late = time.Now().After(start) || ctx.Err() != nil
 		if late {
 			return errLate
 		}
 		return nil
 	})
-	// This also ends the goroutine that receives cancellations, for which a deferred call waits.
-	cancel()
 	if late {
-		r.send(kindLate, nil)
-		return errLate
+		return nil, errLate
 	}
+	return answer, nil
+}
+
+// finish sends the answer to all inboxes that wait for the run.
+func (r *run) finish(answer []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer, r.done = answer, time.Now()
@@ -239,7 +267,6 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 		// A pool that does not receive it asks again.
 		_ = t.send(kindAnswer, answer, "")
 	}
-	return nil
 }
 
 // ready returns the body of a kindHello or kindReady message.

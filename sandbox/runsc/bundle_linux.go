@@ -76,35 +76,27 @@ func bundle(p *native.Plan, as native.Identity) (string, error) {
 // mounts returns the guest's mounts. Later mounts may be inside earlier ones.
 func mounts(p *native.Plan) []mount {
 	readOnly := []string{"rbind", "ro", "nosuid", "nodev"}
-	scratch := func(at, mode string, size int64) mount {
-		return mount{at, "tmpfs", "tmpfs", []string{"nosuid", "nodev", "mode=" + mode,
+	scratch := func(at string, size int64) mount {
+		return mount{at, "tmpfs", "tmpfs", []string{"nosuid", "nodev", "mode=1777",
 			"size=" + strconv.FormatInt(max(size, 1), 10)}}
 	}
 	l := []mount{
 		{"/proc", "proc", "proc", []string{"ro", "nosuid", "nodev", "noexec"}},
 		{"/sys", "sysfs", "sysfs", []string{"ro", "nosuid", "nodev", "noexec"}},
-		scratch("/dev/shm", "1777", 16<<20),
-		scratch(sandbox.TmpDir, "1777", p.Limits.Scratch),
-		scratch(sandbox.OutDir, "1777", 16<<20),
+		scratch("/dev/shm", 16<<20),
+		scratch(sandbox.TmpDir, p.Limits.Scratch),
+		scratch(sandbox.OutDir, 16<<20),
 	}
 	if p.Cmd.Root == nil {
-		l = append(l, mount{"/usr", "bind", "/usr", readOnly})
-		for _, d := range rootDirs {
-			if info, err := os.Lstat(d); err == nil && info.IsDir() {
-				l = append(l, mount{d, "bind", d, readOnly})
-			}
-		}
-		for _, f := range pidone.EtcFiles {
-			if _, err := os.Stat("/etc/" + f); err == nil {
-				l = append(l, mount{"/etc/" + f, "bind", "/etc/" + f, readOnly})
-			}
+		for _, path := range hostPaths() {
+			l = append(l, mount{path, "bind", path, readOnly})
 		}
 	}
 	if c := p.Cmd.Cache; c.Dir != nil {
 		// Parent directories created by gVisor would belong to root.
 		for i := range c.At {
 			if c.At[i] == '/' && i > len(sandbox.TmpDir) {
-				l = append(l, scratch(c.At[:i], "1777", 16<<20))
+				l = append(l, scratch(c.At[:i], 16<<20))
 			}
 		}
 	}
@@ -122,4 +114,20 @@ func mounts(p *native.Plan) []mount {
 		}
 	}
 	return l
+}
+
+// hostPaths returns the directories and files of the host that a guest shows, without links.
+func hostPaths() []string {
+	paths := []string{"/usr"}
+	for _, d := range pidone.TopDirs {
+		if info, err := os.Lstat("/" + d); err == nil && info.IsDir() {
+			paths = append(paths, "/"+d)
+		}
+	}
+	for _, f := range pidone.EtcFiles {
+		if _, err := os.Stat("/etc/" + f); err == nil {
+			paths = append(paths, "/etc/"+f)
+		}
+	}
+	return paths
 }

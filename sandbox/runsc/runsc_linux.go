@@ -130,10 +130,9 @@ func head(f *os.File) string {
 func arguments(as native.Identity, self, streams int) []string {
 	args := []string{
 		Name, "--root=" + pidone.EntryDir + "/" + stateName, "--network=none", "--overlay2=none",
-		"--ignore-cgroups",
-		"--host-uds=none", "--host-fifo=none", "--net-raw=false", "--host-settings=ignore",
-		"--gofer-network-namespace=new",
-		"--file-access-mounts=shared", "--log-fd=2",
+		"--ignore-cgroups", "--host-uds=none", "--host-fifo=none", "--net-raw=false",
+		"--host-settings=ignore", "--gofer-network-namespace=new", "--file-access-mounts=shared",
+		"--log-fd=2",
 	}
 	if as == native.Mapped {
 		args = append(args, "--rootless")
@@ -177,7 +176,7 @@ func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 	for _, m := range p.Spec.Mounts {
 		dir(m.Target + "/")
 	}
-	// This call adds directories to l.
+	// rootNodes adds the parents of its nodes to l, by calling dir.
 	shown := rootNodes(p, dir)
 	l = append(l, shown...)
 	uid, gid := inside(p, as)
@@ -199,11 +198,14 @@ func rootNodes(p *native.Plan, dir func(path string)) (l []pidone.Node) {
 		return l
 	}
 	// Programs name their loader as /lib64/ld-linux…, whether /lib64 is a link or a directory.
-	for _, d := range rootDirs {
-		if info, err := os.Lstat(d); err == nil && info.IsDir() {
-			dir(d + "/")
-		} else if err == nil {
-			l = append(l, pidone.Node{Kind: pidone.NodeLink, Path: rootName + d, Text: "usr" + d})
+	for _, d := range pidone.TopDirs {
+		info, err := os.Lstat("/" + d)
+		switch {
+		case err != nil:
+		case info.IsDir():
+			dir("/" + d + "/")
+		default:
+			l = append(l, pidone.Node{Kind: pidone.NodeLink, Path: rootName + "/" + d, Text: "usr/" + d})
 		}
 	}
 	for _, f := range pidone.EtcFiles {
@@ -219,9 +221,6 @@ func rootNodes(p *native.Plan, dir func(path string)) (l []pidone.Node) {
 	}
 	return l
 }
-
-// rootDirs are directories if /usr is not merged, and links into it otherwise.
-var rootDirs = []string{"/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"}
 
 // sysctls is the directory of the kernel's settings.
 const sysctls = "/proc/sys"

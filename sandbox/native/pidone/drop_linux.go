@@ -48,6 +48,14 @@ func (h *helper) drop() error {
 	if err := landlock("/", h.devices(), h.writable()); err != nil {
 		return err
 	}
+	if err := h.filter(); err != nil {
+		return err
+	}
+	return verify()
+}
+
+// filter installs the filter for all threads of this process.
+func (h *helper) filter() error {
 	filter := h.filters[h.spec.NoAnonFiles]
 	if filter == nil {
 		filter = assemble(h.spec.NoAnonFiles)
@@ -58,7 +66,7 @@ func (h *helper) drop() error {
 	if errno != 0 {
 		return step("filter system calls", errno)
 	}
-	return verify()
+	return nil
 }
 
 // dropBounding empties the bounding set, or checks that it is empty, because only a helper that built its
@@ -68,7 +76,7 @@ func (h *helper) dropBounding() error {
 		if h.spec.Setting == Bare {
 			err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 			if err == unix.EINVAL {
-				// This is beyond the last capability of the kernel.
+				// The number is beyond the last capability of the kernel.
 				break
 			}
 			if err != nil {

@@ -106,7 +106,7 @@ type cwdError string
 
 func (e cwdError) Error() string { return string(e) }
 
-// step wraps the error of a setup step. It must not use fmt.
+// step wraps the error of a setup step. It must not use fmt, which is initialized later than this package.
 func step(name string, err error) error {
 	if err == nil {
 		return nil
@@ -144,28 +144,14 @@ func (h *helper) run() error {
 		return step("become undumpable", err)
 	}
 	ignoreSignals()
-	if h.ahead {
-		if err := h.awaitSpec(); err != nil {
-			return err
-		}
-	}
-	data, err := readAll(SpecFD)
-	if err != nil {
-		return step("read the spec", err)
-	}
-	h.spec, err = Decode(data)
-	if err != nil {
-		return step("decode the spec", unix.EBADMSG)
-	}
-	if h.ahead {
-		if err := h.takeSent(); err != nil {
-			return err
-		}
+	if err := h.readSpec(); err != nil {
+		return err
 	}
 	if err := h.prepare(); err != nil {
 		return err
 	}
 	if h.spec.Proxy {
+		var err error
 		h.proxy, err = listenForProxy()
 		if err != nil {
 			return step("listen for the proxy", err)
@@ -188,6 +174,27 @@ func (h *helper) run() error {
 		return step("start the interpreter", err)
 	}
 	return h.reap(pid)
+}
+
+// readSpec reads the Spec. A helper that was started ahead waits for it, and for its descriptors.
+func (h *helper) readSpec() error {
+	if h.ahead {
+		if err := h.awaitSpec(); err != nil {
+			return err
+		}
+	}
+	data, err := readAll(SpecFD)
+	if err != nil {
+		return step("read the spec", err)
+	}
+	h.spec, err = Decode(data)
+	if err != nil {
+		return step("decode the spec", unix.EBADMSG)
+	}
+	if h.ahead {
+		return h.takeSent()
+	}
+	return nil
 }
 
 func readAll(fd int) ([]byte, error) {

@@ -201,13 +201,14 @@ func (h *helper) openMounts() error {
 	return nil
 }
 
-// tops are top-level directories that link into /usr, or are real directories if /usr is not merged.
-var tops = []string{"bin", "sbin", "lib", "lib64", "lib32", "libx32"}
+// TopDirs are top-level names, relative to the root, that are links into /usr, or directories if /usr is not
+// merged.
+var TopDirs = []string{"bin", "sbin", "lib", "lib64", "lib32", "libx32"}
 
 // HostPaths returns the paths of the host files that a sandbox shows.
 func HostPaths() []string {
 	paths := []string{"/usr"}
-	for _, d := range tops {
+	for _, d := range TopDirs {
 		paths = append(paths, "/"+d)
 	}
 	for _, f := range EtcFiles {
@@ -226,7 +227,7 @@ func hostRoot() (binds []bind, links []link, err error) {
 		return nil, nil, step("open /usr", err)
 	}
 	binds = []bind{{usr, "usr", true}}
-	for _, d := range tops {
+	for _, d := range TopDirs {
 		var st unix.Stat_t
 		if unix.Lstat("/"+d, &st) != nil {
 			continue
@@ -357,7 +358,7 @@ func (h *helper) mountOwn() error {
 	if err != nil {
 		return step("open /out", err)
 	}
-	// It shows the new PID namespace. It is read-only, because a command could otherwise write sysctls and
+	// /proc shows the new PID namespace. It is read-only, because a command could otherwise write sysctls and
 	// OOM scores.
 	flags := uintptr(unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
 	if err := unix.Mount("proc", "proc", "proc", flags, ""); err != nil {
@@ -380,7 +381,7 @@ var Masked = []string{"keys", "key-users", "kallsyms", "sched_debug", "timer_lis
 // maskKernel covers the files in [Masked].
 func maskKernel() error {
 	for _, f := range Masked {
-		// This file of the new root is empty.
+		// In the new root, resolv.conf is empty.
 		fd, err := cloneTree(unix.AT_FDCWD, "etc/resolv.conf", attrReadOnly)
 		if err != nil {
 			return step("mask /proc", err)
