@@ -17,7 +17,7 @@ import (
 
 // environments returns the command that makes environments. It asks for confirmation unless yes is true.
 func (a *app) environments(yes *bool) *environments.Command {
-	return &environments.Command{Process: &a.Process, Out: a.out, Err: a.err, Notef: a.notef,
+	return &environments.Command{Process: &a.Process, Out: a.out, Notef: a.notef,
 		Sandbox: a.Cfg.Keys.Sandbox, Confirm: func(ctx context.Context, question string) error {
 			_, err := a.confirmed(ctx, *yes, question)
 			return err

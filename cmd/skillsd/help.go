@@ -108,7 +108,7 @@ func completeHelp(help *cobra.Command, args []string, _ string) ([]string, cobra
 var topicFiles embed.FS
 
 // topic is a page of Markdown about more than the flags of one command.
-type topic struct{ name, title, text string }
+type topic struct{ name, title string }
 
 // topicNames are the topics in the order of the list: what a first day needs in front.
 var topicNames = []string{
@@ -148,9 +148,8 @@ func topicText(name string) string {
 // topics returns all topics, in the order of the list.
 func topics() (found []topic) {
 	for _, name := range topicNames {
-		text := topicText(name)
-		title, _, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
-		found = append(found, topic{name, title, text})
+		title, _, _ := strings.Cut(strings.TrimPrefix(topicText(name), "# "), "\n")
+		found = append(found, topic{name, title})
 	}
 	return found
 }

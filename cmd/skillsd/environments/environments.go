@@ -31,9 +31,9 @@ import (
 
 // Command is the common part of the subcommands.
 type Command struct {
-	Process  *config.Process
-	Out, Err io.Writer
-	JSON     bool
+	Process *config.Process
+	Out     io.Writer
+	JSON    bool
 	// Notef writes a note about a result.
 	Notef func(format string, args ...any)
 	// Confirm asks the user a question; its error means no.

@@ -373,8 +373,8 @@ func (l *Looker) environments() (*packages.Environments, error) {
 		}}, nil
 }
 
-// Missing returns the modules that the script needs and does not find. i may be nil.
-func (i *Imports) Missing() (needs []imports.Need) {
+// missing returns the modules that the script needs and does not find. i may be nil.
+func (i *Imports) missing() (needs []imports.Need) {
 	if i != nil {
 		for _, n := range i.Needs {
 			if n.Needed() {
@@ -401,7 +401,7 @@ func (i *Imports) unloadable() (modules, libraries []string) {
 // Text describes what is missing, in one line; "" for nothing. i may be nil.
 func (i *Imports) Text() string {
 	var names, unknown []string
-	for _, n := range i.Missing() {
+	for _, n := range i.missing() {
 		names = append(names, n.Name)
 		if n.Spec == "" {
 			unknown = append(unknown, n.Name)
@@ -459,7 +459,7 @@ func (i *Imports) Asked() (words []string) {
 		}
 		words = append(words, n.Spec)
 	}
-	if i.Python != "" || len(i.Missing()) == 0 || !known && len(i.Block) == 0 {
+	if i.Python != "" || len(i.missing()) == 0 || !known && len(i.Block) == 0 {
 		return nil
 	}
 	return merged(words, i.Block, pythonName)
@@ -475,7 +475,7 @@ func (i *Imports) Hint() string {
 	}
 	_, libraries := i.unloadable()
 	switch {
-	case len(i.Missing()) > 0 || len(libraries) == 0:
+	case len(i.missing()) > 0 || len(libraries) == 0:
 	case i.ownRoot:
 		return "make the root file system again with a package that has " + strings.Join(libraries, ", ")
 	default:

@@ -50,7 +50,7 @@ const (
 //
 // Errors: *exit.Error.
 func Check(o *config.Cluster) error {
-	if err := cmp.Or(checkServers(o), CheckPool(o)); err != nil {
+	if err := cmp.Or(checkServers(o), checkPool(o)); err != nil {
 		return err
 	}
 	switch {
