@@ -142,6 +142,7 @@ var importRules = map[string][]string{
 	"cmd/skillsd/exporters": {},
 	"cmd/skillsd/garbage":   {},
 	"cmd/skillsd/owners":    {"skills"},
+	"cmd/skillsd/pasted":    {},
 	"cmd/skillsd/config":    {"*"},
 	"cmd/skillsd/serve":     {"*"},
 	"cmd/skillsd/serve/cluster": {"cmd/skillsd/config", "cmd/skillsd/exit", "mcpserver", "mcpserver/session/approval",

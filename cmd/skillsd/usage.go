@@ -12,6 +12,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/pasted"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
@@ -166,13 +167,7 @@ func commandMeant(cmd *cobra.Command, word string) string {
 // rootMeant returns the start of a hint for a word that is no command of skillsd, or "". args are the
 // arguments from that word on.
 func rootMeant(root *cobra.Command, word string, args []string) string {
-	// A command of another installer may have been pasted.
-	if slices.Contains(pastedRunners, word) {
-		rest := withoutRunners(args)
-		if len(rest) > 1 && isWord(rest[0], "skills") {
-			word = rest[1]
-		}
-	}
+	word = pasted.Meant(word, args)
 	meant := commandMeant(root, word)
 	if sub, _, err := root.Find([]string{word}); err == nil && sub != root {
 		meant = sub.Name()
