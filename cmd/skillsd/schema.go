@@ -18,6 +18,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/cmd/skillsd/sessions"
+	"github.com/skillsd/skillsd/cmd/skillsd/validate"
 	"github.com/skillsd/skillsd/provenance/schema"
 	"github.com/skillsd/skillsd/sandbox/environment"
 	"github.com/skillsd/skillsd/skills/install"
@@ -109,7 +110,7 @@ func outputs() []output {
 		{command: "show", typ: reflect.TypeFor[report.SkillRow]()},
 		{command: "sync", typ: reflect.TypeFor[[]install.Change]()},
 		{command: "update", typ: reflect.TypeFor[[]report.Update]()},
-		{command: "validate", typ: reflect.TypeFor[[]verdict]()},
+		{command: "validate", typ: reflect.TypeFor[[]validate.Verdict]()},
 		{command: "verify", typ: reflect.TypeFor[[]install.Problem]()},
 		{command: "version", typ: reflect.TypeFor[report.Build]()},
 	}

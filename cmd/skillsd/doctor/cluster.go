@@ -17,14 +17,12 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// areaCluster is the area of the checks of a cluster.
-const areaCluster = "cluster"
-
 // checkCluster inspects the cluster of a server whose plan has no problems. It changes nothing there.
 func checkCluster(ctx context.Context, plan *serve.Plan, snapshot *skills.Snapshot) []Check {
+	const area = "cluster"
 	seen, err := plan.LookAtCluster(ctx, snapshot, slog.New(slog.DiscardHandler))
 	if err != nil {
-		c := fail(areaCluster, err.Error(), "")
+		c := fail(area, err.Error(), "")
 		if failed, known := errors.AsType[*exit.Error](err); known {
 			c.Hint = failed.Hint
 		}
@@ -34,30 +32,30 @@ func checkCluster(ctx context.Context, plan *serve.Plan, snapshot *skills.Snapsh
 	if !seen.Encrypted {
 		connected += ", unencrypted"
 	}
-	checks := []Check{ok(areaCluster, connected)}
+	checks := []Check{ok(area, connected)}
 	switch pool := seen.Pool; {
 	case pool == "":
 	case len(seen.Workers) == 0:
-		checks = append(checks, fail(areaCluster, "no worker of pool "+pool+" answers, so no script runs",
+		checks = append(checks, fail(area, "no worker of pool "+pool+" answers, so no script runs",
 			"start one: `skillsd worker --pool "+pool+"`, with the cluster and the key of this server"))
 	default:
-		checks = append(checks, ok(areaCluster, fmt.Sprintf("%s of pool %s: %s",
+		checks = append(checks, ok(area, fmt.Sprintf("%s of pool %s: %s",
 			report.Plural(len(seen.Workers), "worker"), pool, strings.Join(seen.Workers, ", "))))
 	}
 	for _, s := range seen.Streams {
-		checks = append(checks, checkStream(&s))
+		checks = append(checks, checkStream(area, &s))
 		if wrong, known := errors.AsType[*exit.Error](cluster.CheckClock(s.Ahead)); known {
-			checks = append(checks, fail(areaCluster, wrong.Error(), wrong.Hint))
+			checks = append(checks, fail(area, wrong.Error(), wrong.Hint))
 		}
 	}
 	if seen.Unused {
-		return append(checks, ok(areaCluster, "no server of skillsd has used it yet"))
+		return append(checks, ok(area, "no server of skillsd has used it yet"))
 	}
-	return append(checks, checkServers(seen)...)
+	return append(checks, checkServers(area, seen)...)
 }
 
 // checkStream reports whether a stream would survive the loss of a server.
-func checkStream(s *cluster.StreamStatus) Check {
+func checkStream(area string, s *cluster.StreamStatus) Check {
 	leader, current, behind := "", 0, []string(nil)
 	for _, server := range s.Servers {
 		switch {
@@ -83,24 +81,24 @@ func checkStream(s *cluster.StreamStatus) Check {
 	}
 	switch {
 	case s.Replicas > 1 && leader == "":
-		return fail(areaCluster, fact+", without a leader", "start its servers of NATS: most of them must run")
+		return fail(area, fact+", without a leader", "start its servers of NATS: most of them must run")
 	case current < s.Replicas:
-		return warn(areaCluster, fact+"; "+strings.Join(behind, ", "), "start that server of NATS, or wait until "+
+		return warn(area, fact+"; "+strings.Join(behind, ", "), "start that server of NATS, or wait until "+
 			"it has caught up; without most of them nothing is recorded")
 	}
-	return ok(areaCluster, fact)
+	return ok(area, fact)
 }
 
 // checkServers reports the running servers of skillsd, whether they would accept this one, and what cannot be
 // checked from here.
-func checkServers(seen *cluster.Seen) (checks []Check) {
+func checkServers(area string, seen *cluster.Seen) (checks []Check) {
 	switch refused, _ := errors.AsType[*exit.Error](seen.Refused); {
 	case refused != nil:
-		checks = append(checks, fail(areaCluster, refused.Error(), refused.Hint))
+		checks = append(checks, fail(area, refused.Error(), refused.Hint))
 	case seen.Generation == 0:
-		checks = append(checks, ok(areaCluster, "no server runs"))
+		checks = append(checks, ok(area, "no server runs"))
 	default:
-		checks = append(checks, ok(areaCluster, fmt.Sprintf("servers of generation %d run (%s), and take this one",
+		checks = append(checks, ok(area, fmt.Sprintf("servers of generation %d run (%s), and take this one",
 			seen.Generation, seen.Node)))
 	}
 	var held []string
@@ -115,13 +113,13 @@ func checkServers(seen *cluster.Seen) (checks []Check) {
 	}
 	switch fact := "open sessions: " + strings.Join(held, ", "); {
 	case seen.Silent > 0:
-		checks = append(checks, warn(areaCluster, fact,
+		checks = append(checks, warn(area, fact,
 			"end those servers; the server that is called next takes their sessions"))
 	case len(held) > 0:
-		checks = append(checks, ok(areaCluster, fact))
+		checks = append(checks, ok(area, fact))
 	default:
-		checks = append(checks, ok(areaCluster, "no open session"))
+		checks = append(checks, ok(area, "no open session"))
 	}
-	return append(checks, ok(areaCluster, "not seen from here: whether the servers of NATS have sync_interval: "+
+	return append(checks, ok(area, "not seen from here: whether the servers of NATS have sync_interval: "+
 		"always, their disks, and who else may write to the streams"))
 }
