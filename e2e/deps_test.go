@@ -153,6 +153,7 @@ var importRules = map[string][]string{
 	"cmd/skillsd/report": {"cmd/skillsd/exit", "skills/script", "provenance", "provenance/cfharness", "provenance/story", "skills", "skills/compare", "skills/frontmatter", "skills/install", "skills/policy",
 		"skills/search"},
 	"cmd/skillsd/sessions": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/serve/cluster",
+		"mcpserver", "mcpserver/session", "sandbox", "sandbox/staged",
 		"provenance", "provenance/cfharness", "provenance/evals", "provenance/filestore", "provenance/story", "skills/store"},
 	"cmd/skillsd/page": {"cmd/skillsd/config", "cmd/skillsd/doctor", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve",
 		"cmd/skillsd/serve/cluster", "cmd/skillsd/sessions", "mcpserver/httpauth", "mcpserver/session/approval",
