@@ -23,6 +23,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/cmd/skillsd/unseen"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
@@ -365,110 +366,12 @@ func (o *runOptions) hintUnseen(request *session.RunRequest, r *session.RunResul
 	if err != nil || r.Output.ExecutionTarget != string(policy.TargetSandbox) {
 		return
 	}
-	dir = config.Resolved(dir) // as the workspace is
-	mounted := ""
+	view := unseen.View{Dir: config.Resolved(dir), Cwd: request.Cwd, Shows: o.shows}
 	if r.SeesWorkspace() {
-		mounted = cmp.Or(o.mounted, dir)
+		view.Mounted = cmp.Or(o.mounted, view.Dir)
 	}
-	for _, file := range mcpserver.Unseen(request.Args, request.Cwd, dir, mounted) {
-		if file.Inside != "" {
-			o.app.say("hint", file.Arg+" is "+file.Inside+" for the script")
-			continue
-		}
-		if leadsOut(dir, file.Arg) {
-			continue // hintElsewhere has it
-		}
-		hint := file.Arg + " does not exist for the script, which sees no files of yours: "
-		inside, isBelow := fsys.Below(dir, wholeArg(dir, file.Arg))
-		switch {
-		case !o.shows(dir):
-			hint += o.wayTo(dir, file.Arg)
-		case isBelow && !filepath.IsLocal(file.Arg):
-			hint += "add --workspace . to show it this directory, and name the file " +
-				filepath.ToSlash(inside)
-		default:
-			hint += "add --workspace . to show it this directory"
-		}
+	for _, hint := range view.Hints(request.Args) {
 		o.app.say("hint", hint)
-	}
-	o.hintElsewhere(request, dir, mounted)
-}
-
-// tempDir is the directory for temporary files, of which a sandbox has its own.
-const tempDir = "/tmp"
-
-// leadsOut reports whether an argument is a link, or below one, that leads out of a directory.
-func leadsOut(dir, arg string) bool {
-	_, isBelow := fsys.Below(dir, config.Resolved(wholeArg(dir, arg)))
-	return !isBelow
-}
-
-// wholeArg returns the absolute path of an argument that names a file from dir.
-func wholeArg(dir, arg string) string {
-	if filepath.IsAbs(arg) {
-		return filepath.Clean(arg)
-	}
-	return filepath.Join(dir, arg)
-}
-
-// wayTo returns how the script can be shown the file of an argument, which is outside of what it can be shown
-// with the current directory, dir.
-func (o *runOptions) wayTo(dir, arg string) string {
-	whole := wholeArg(dir, arg)
-	home, _ := os.UserHomeDir()
-	parent, name, mode := filepath.Dir(arg), filepath.Base(arg), ""
-	if real := config.Resolved(whole); fsys.Exists(whole) && leadsOut(filepath.Dir(whole), whole) {
-		whole, parent, name = real, filepath.Dir(real), filepath.Base(real) // of the link
-	}
-	if !fsys.Exists(whole) {
-		mode = ":staged" // the script makes it
-	}
-	at := filepath.Dir(whole)
-	if config.IsDir(whole) {
-		at, parent, name = whole, filepath.Join(parent, name), "."
-	}
-	if slices.Contains([]string{filepath.Clean(home), os.TempDir(), tempDir}, at) || !o.shows(at) {
-		// The other files there are not for the script.
-		return "move it to a directory that the script may see, and give that with --workspace"
-	}
-	return "to show it, --workspace " + report.ShellLine(parent+mode) + " -- " + report.ShellLine(name)
-}
-
-// hintElsewhere prints a hint about the first argument that names a file of the user outside of the directory
-// and of the workspace. System files have the same names in the sandbox, so that only names that lead up from
-// the directory, the home directory and the directory for temporary files are of interest.
-func (o *runOptions) hintElsewhere(request *session.RunRequest, dir, mounted string) {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return
-	}
-	isIn := func(file string, places ...string) bool {
-		return slices.ContainsFunc(places, func(place string) bool {
-			rel, isBelow := fsys.Below(place, file)
-			return place != "" && isBelow && rel != "."
-		})
-	}
-	for _, written := range request.Args {
-		arg := mcpserver.FileArg(written)
-		whole := wholeArg(dir, arg)
-		real := config.Resolved(whole)
-		leadsUp := !filepath.IsAbs(arg) && !filepath.IsLocal(arg)
-		isOwn := leadsUp && config.IsDir(filepath.Dir(whole)) ||
-			fsys.Exists(whole) && isIn(real, config.Resolved(home), home, os.TempDir(), tempDir)
-		// A name in the directory is one in the workspace, too.
-		isSeen := isIn(whole, dir) && isIn(real, dir) || isIn(whole, mounted) && isIn(real, mounted)
-		if arg == "" || !isOwn || isSeen || leadsUp && request.Cwd != "" {
-			continue
-		}
-		hint := arg + " does not exist for the script: "
-		switch {
-		case leadsUp:
-			hint = arg + " leads elsewhere for the script: "
-		case fsys.Exists(whole) && isIn(whole, dir, mounted):
-			hint = arg + " leads to " + real + ", which the script does not see: "
-		}
-		o.app.say("hint", hint+o.wayTo(dir, arg))
-		return // a run has one workspace
 	}
 }
 
