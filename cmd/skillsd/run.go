@@ -166,16 +166,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	}
 	o.mounted, o.shows = p.WorkspacePath, p.Shows
 	if o.Stdin {
-		request.Stdin, err = o.app.await(ctx, func(in io.Reader) ([]byte, error) {
-			return io.ReadAll(io.LimitReader(in, mcpserver.MaxStdinBytes+1))
-		})
-		if err != nil {
-			return err
-		}
-		if len(request.Stdin) > mcpserver.MaxStdinBytes {
-			err = exit.Usagef("pass less, or let the script read a file of the project directory",
-				"--stdin: the input is longer than %s", config.Size(mcpserver.MaxStdinBytes))
-		}
+		request.Stdin, err = o.input(ctx)
 		if err != nil {
 			return err
 		}
@@ -191,6 +182,23 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 		defer p.Detection.End()
 	}
 	return o.call(ctx, sessions, request)
+}
+
+// input returns the standard input for the script.
+//
+// Errors: *exit.Error if it is too long; the error of reading.
+func (o *runOptions) input(ctx context.Context) ([]byte, error) {
+	data, err := o.app.await(ctx, func(in io.Reader) ([]byte, error) {
+		return io.ReadAll(io.LimitReader(in, mcpserver.MaxStdinBytes+1))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > mcpserver.MaxStdinBytes {
+		return nil, exit.Usagef("pass less, or let the script read a file of the project directory",
+			"--stdin: the input is longer than %s", config.Size(mcpserver.MaxStdinBytes))
+	}
+	return data, nil
 }
 
 // isForUser reports whether the output of a run goes to the user and not to a model: at a terminal, perhaps
@@ -392,33 +400,12 @@ func (o *runOptions) hintStdin(r *session.RunResult) {
 	}
 }
 
-// refused reports why a script was not run. The reason comes in words before its code.
+// refused prints how to look at the log of a run that was refused, and its report if that is wanted as JSON.
+// It returns the error with the reason, in words before its code.
 func (o *runOptions) refused(request *session.RunRequest, id string, err error) error {
-	result, failed := &runReport{Session: id}, &exit.Error{Code: exit.Failure, Err: err}
-	word, isModel := "not run", o.app.agentShell() != ""
-	if denied, ok := errors.AsType[*session.Denied](err); ok {
-		word, result.Denial = "refused", &denied.Object
-		object := &denied.Object
-		text := o.detailOf(denied)
-		failed.Hint = o.remedyOf(denied)
-		if isModel {
-			text, failed.Hint = object.Detail, object.Remedy
-		}
-		failed.Err = fmt.Errorf("refused: %s (%s, %s)", text, object.Code, object.Reason)
-	} else if plain, ok := errors.AsType[*session.Error](err); ok {
-		result.Error = &runError{string(plain.Code), plain.Message, plain.Remedy}
-		if output, ok := plain.Output.(cfharness.RunOutput); ok {
-			result.Result = &output
-		}
-		text, hint := plain.Public()+causeOf(plain), plain.Remedy
-		if !isModel {
-			text, hint = o.explained(request, plain, text)
-		}
-		failed.Err, failed.Hint = fmt.Errorf("%s (%s)", text, plain.Code), hint
-	} else if errors.Is(err, errCanceled) {
-		word = "canceled"
-		result.Error = &runError{"canceled", "the command was ended before the script ran", ""}
-	} else {
+	result := &runReport{Session: id}
+	word, failed := o.notRun(request, err, result)
+	if failed == nil {
 		return err
 	}
 	if id != "" {
@@ -428,6 +415,41 @@ func (o *runOptions) refused(request *session.RunRequest, id string, err error) 
 		return errors.Join(failed, report.WriteJSON(o.app.out, result))
 	}
 	return failed
+}
+
+// notRun adds the reason why a script was not run to its report, and returns the word for the outcome and the
+// error for the user. The error is nil if err is one of this process and not about the run.
+func (o *runOptions) notRun(
+	request *session.RunRequest, err error, result *runReport,
+) (word string, failed *exit.Error) {
+	isModel := o.app.agentShell() != ""
+	if denied, ok := errors.AsType[*session.Denied](err); ok {
+		object := &denied.Object
+		result.Denial = object
+		text, hint := object.Detail, object.Remedy
+		if !isModel {
+			text, hint = o.detailOf(denied), o.remedyOf(denied)
+		}
+		return "refused", &exit.Error{Code: exit.Failure, Hint: hint,
+			Err: fmt.Errorf("refused: %s (%s, %s)", text, object.Code, object.Reason)}
+	}
+	if plain, ok := errors.AsType[*session.Error](err); ok {
+		result.Error = &runError{string(plain.Code), plain.Message, plain.Remedy}
+		if output, ok := plain.Output.(cfharness.RunOutput); ok {
+			result.Result = &output
+		}
+		text, hint := plain.Public()+causeOf(plain), plain.Remedy
+		if !isModel {
+			text, hint = o.explained(request, plain, text)
+		}
+		return "not run", &exit.Error{Code: exit.Failure, Hint: hint,
+			Err: fmt.Errorf("%s (%s)", text, plain.Code)}
+	}
+	if errors.Is(err, errCanceled) {
+		result.Error = &runError{"canceled", "the command was ended before the script ran", ""}
+		return "canceled", &exit.Error{Code: exit.Failure, Err: err}
+	}
+	return "", nil
 }
 
 // explained returns the reason and the remedy of an error for the user, who may be told more than a client:
