@@ -205,6 +205,7 @@ type syncOptions struct {
 	Check, Trust, JSON bool
 	FromCluster        bool
 
+	again []string         // arguments of the command in a hint
 	found []install.Change // found by --check: content that no user has accepted
 }
 
@@ -258,10 +259,12 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	o.again = args
 	switch {
 	case o.FromCluster && len(args) > 0:
 		return exit.Usagef("leave one of them out", "--from-cluster takes the lock file from the cluster")
 	case o.FromCluster:
+		o.again = []string{"--from-cluster"}
 		catalogue, err := cluster.OpenCatalogue(ctx, &o.app.cluster, false, o.app.logger())
 		if err != nil {
 			return err
@@ -271,8 +274,7 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 		if err != nil {
 			return installing.Failure(err)
 		}
-		// The arguments are for the command in the hint.
-		o.sync.Files, args = catalogue.File, []string{"--from-cluster"}
+		o.sync.Files = catalogue.File
 	case o.app.Cfg.ClusterFlag() != "":
 		return exit.Usagef("add --from-cluster", "--%s has no effect without --from-cluster",
 			o.app.Cfg.ClusterFlag())
@@ -289,23 +291,26 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 		confirm: func(ctx context.Context, plan *install.Plan) error {
 			return o.app.accept(ctx, plan, nil, !o.JSON)
 		},
-		compute: func(i *install.Installer) (*install.Plan, error) {
-			if o.sync.Lock != nil && !o.Trust {
-				if err := installing.CheckTiers(&o.app.Process, args[0], i.Lock(), o.sync.Lock); err != nil {
-					return nil, err
-				}
-			}
-			plan, err := i.Sync(ctx, o.sync)
-			if err != nil {
-				return plan, err
-			}
-			if o.Check {
-				o.found, err = plan.AssessAll(ctx, o.sync)
-			}
-			return plan, err
-		},
-		print: func(plan *install.Plan) error { return o.print(plan, args) },
+		compute: func(i *install.Installer) (*install.Plan, error) { return o.compute(ctx, i) },
+		print:   o.print,
 	})
+}
+
+// compute computes the plan that makes the installation equal to the lock file.
+func (o *syncOptions) compute(ctx context.Context, i *install.Installer) (*install.Plan, error) {
+	if o.sync.Lock != nil && !o.Trust {
+		if err := installing.CheckTiers(&o.app.Process, o.again[0], i.Lock(), o.sync.Lock); err != nil {
+			return nil, err
+		}
+	}
+	plan, err := i.Sync(ctx, o.sync)
+	if err != nil {
+		return plan, err
+	}
+	if o.Check {
+		o.found, err = plan.AssessAll(ctx, o.sync)
+	}
+	return plan, err
 }
 
 // byUser refuses, in an agent's shell, options that extend trust or remove installed skills.
@@ -325,38 +330,24 @@ func (o *syncOptions) byUser() error {
 	return nil
 }
 
-// print prints the changes that were made, or would be.
-func (o *syncOptions) print(plan *install.Plan, args []string) error {
+// print prints the changes that were made, or would be. It returns an error if something is left to do.
+func (o *syncOptions) print(plan *install.Plan) error {
 	if o.JSON {
 		all := append(append([]install.Change{}, plan.Changes...), o.found...)
 		if err := report.WriteJSON(o.app.out, all); err != nil {
 			return err
 		}
+	} else {
+		o.printChanges(plan.Changes)
 	}
 	changed := 0
 	var lost []string
 	for _, c := range plan.Changes {
-		text := c.Name + ": " + c.What
-		if !o.Check {
-			text = c.Name + ": " + c.Done()
-		}
-		switch {
-		case c.Dropped:
-			text += "; the earlier version is forgotten: " + c.Lost
-		case c.Lost != "":
-			text += "; the earlier version is missing: " + c.Lost
-			lost = append(lost, c.Name)
-		}
 		if !c.Earlier || c.Lost == "" || c.Dropped {
 			changed++
 		}
-		if !o.JSON {
-			o.app.printf("%s\n", report.Printable(text))
-		}
-	}
-	for _, c := range o.found {
-		if !o.JSON {
-			o.app.printf("%s\n", report.Printable(c.Name+" "+report.Reasons(c.Verdict, c.Why)))
+		if c.Lost != "" && !c.Dropped {
+			lost = append(lost, c.Name)
 		}
 	}
 	count := report.Plural(changed, "skill")
@@ -371,7 +362,7 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 		if o.sync.Exact {
 			again = append(again, "--frozen")
 		}
-		return exit.Errorf(exit.Problems, "to change them: "+report.ShellLine(append(again, args...)...),
+		return exit.Errorf(exit.Problems, "to change them: "+report.ShellLine(append(again, o.again...)...),
 			"%s would change", count)
 	case len(lost) > 0:
 		return exit.Errorf(exit.Problems, "bring the source back and `skillsd sync`, "+
@@ -381,6 +372,26 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 		o.app.notef("changed %s", count)
 	}
 	return nil
+}
+
+// printChanges prints a line for each change, and for each content that --check found.
+func (o *syncOptions) printChanges(changes []install.Change) {
+	for _, c := range changes {
+		text := c.Name + ": " + c.What
+		if !o.Check {
+			text = c.Name + ": " + c.Done()
+		}
+		switch {
+		case c.Dropped:
+			text += "; the earlier version is forgotten: " + c.Lost
+		case c.Lost != "":
+			text += "; the earlier version is missing: " + c.Lost
+		}
+		o.app.printf("%s\n", report.Printable(text))
+	}
+	for _, c := range o.found {
+		o.app.printf("%s\n", report.Printable(c.Name+" "+report.Reasons(c.Verdict, c.Why)))
+	}
 }
 
 // updateOptions are the flags of update.
@@ -484,17 +495,8 @@ func (o *updateOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	// An agent's shell may look, but these decide in place of the user.
-	for _, deciding := range []struct {
-		flag  string
-		given bool
-	}{{"--accept", len(o.Accept) > 0}, {"--signed-by", access.SignedBy != ""}, {"--prune", o.moves.Prune}} {
-		if !deciding.given || o.Preview {
-			continue
-		}
-		if err := o.app.byUser(deciding.flag); err != nil {
-			return err
-		}
+	if err := o.byUser(access); err != nil {
+		return err
 	}
 	var rows []report.Update
 	isShown := false
@@ -526,6 +528,21 @@ func (o *updateOptions) run(ctx context.Context, args []string) error {
 			return o.print(rows)
 		},
 	})
+}
+
+// byUser refuses, in an agent's shell, options that decide in place of the user. A preview decides nothing.
+func (o *updateOptions) byUser(access install.Access) error {
+	switch {
+	case o.Preview:
+		return nil
+	case len(o.Accept) > 0:
+		return o.app.byUser("--accept")
+	case access.SignedBy != "":
+		return o.app.byUser("--signed-by")
+	case o.moves.Prune:
+		return o.app.byUser("--prune")
+	}
+	return nil
 }
 
 // show prints the changes.

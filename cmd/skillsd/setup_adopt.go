@@ -183,7 +183,6 @@ func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
 		roots:   &config.RootOptions{NoDefaults: true},
 		quiet:   true,
 		compute: func(i *install.Installer) (*install.Plan, error) { return i.Add(ctx, request) },
-		print:   func(*install.Plan) error { return nil },
 	})
 	lock, unread := a.readLock()
 	if unread != nil {
@@ -205,7 +204,6 @@ func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
 		err = errors.Join(err, a.carryOut(ctx, planned{
 			quiet:   true,
 			compute: func(i *install.Installer) (*install.Plan, error) { return i.Remove(waiting...) },
-			print:   func(*install.Plan) error { return nil },
 		}))
 	}
 	back, wrong := s.record.Return(func(m clients.Move) bool {

@@ -504,7 +504,6 @@ func (s *machineSetup) undo(ctx context.Context) error {
 	if len(adopted) > 0 {
 		err = a.carryOut(ctx, planned{
 			compute: func(i *install.Installer) (*install.Plan, error) { return i.Remove(adopted...) },
-			print:   func(*install.Plan) error { return nil },
 		})
 		if err != nil {
 			return err
