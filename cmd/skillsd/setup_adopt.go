@@ -232,8 +232,7 @@ func (s *machineSetup) warnOfShadows(ctx context.Context) {
 	}
 	for _, e := range lock.Skills {
 		sk := snapshot.Skill(e.Name)
-		if sk == nil || !e.Served() || !config.Inside(e.Origin.Source, filepath.Join(s.state, "adopted")) ||
-			config.Inside(sk.Root.Dir, s.state) {
+		if sk == nil || !e.Served() || !s.isAdopted(e) || config.Inside(sk.Root.Dir, s.state) {
 			continue
 		}
 		s.app.notef("skillsd: warning: %s: the skill in %s is used, not the one that was taken over; remove "+

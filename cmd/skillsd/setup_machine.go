@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -101,7 +100,13 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 		s.next(s.found)
 		return nil
 	}
+	return s.apply(ctx, chosen, adopts, serveArgs)
+}
 
+// apply connects clients and, if adopts is set, takes over their skills.
+func (s *machineSetup) apply(
+	ctx context.Context, chosen []*clients.Client, adopts bool, serveArgs []string,
+) error {
 	unlock, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -372,7 +377,7 @@ func (s *machineSetup) asksToAdopt(ctx context.Context) (bool, error) {
 	if len(s.fresh) > 0 {
 		space = "\n" // another question came before
 	}
-	where := report.Printable(filepath.Join(s.state, "adopted"))
+	where := report.Printable(clients.AdoptedDir(s.state))
 	if count == 1 {
 		return s.app.confirm(ctx, space+"Take over 1 skill, so that every client uses it through skillsd?\n"+
 			"Until then a client loads it itself, and runs its scripts without a sandbox.\n"+
@@ -491,28 +496,44 @@ func (s *machineSetup) undo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lock, err := a.readLock()
-	if err != nil {
+	if err := s.removeAdopted(ctx); err != nil {
 		return err
-	}
-	var adopted []string
-	for _, e := range lock.Skills {
-		if config.Inside(e.Origin.Source, filepath.Join(s.state, "adopted")) {
-			adopted = append(adopted, e.Name)
-		}
-	}
-	if len(adopted) > 0 {
-		err = a.carryOut(ctx, planned{
-			compute: func(i *install.Installer) (*install.Plan, error) { return i.Remove(adopted...) },
-		})
-		if err != nil {
-			return err
-		}
 	}
 	back, failed := s.record.Return(func(clients.Move) bool { return true })
 	if len(back) > 0 {
 		a.notef("moved %s back", skillsIn(back))
 	}
+	return errors.Join(failed, s.disconnectAll(ctx))
+}
+
+// removeAdopted uninstalls the skills that were taken over.
+func (s *machineSetup) removeAdopted(ctx context.Context) error {
+	lock, err := s.app.readLock()
+	if err != nil {
+		return err
+	}
+	var adopted []string
+	for _, e := range lock.Skills {
+		if s.isAdopted(e) {
+			adopted = append(adopted, e.Name)
+		}
+	}
+	if len(adopted) == 0 {
+		return nil
+	}
+	return s.app.carryOut(ctx, planned{
+		compute: func(i *install.Installer) (*install.Plan, error) { return i.Remove(adopted...) },
+	})
+}
+
+// isAdopted reports whether an installed skill was taken over from a client.
+func (s *machineSetup) isAdopted(e *install.Entry) bool {
+	return config.Inside(e.Origin.Source, clients.AdoptedDir(s.state))
+}
+
+// disconnectAll disconnects the clients that setups connected. The record loses only what was undone, so that
+// undo can be repeated after a failure.
+func (s *machineSetup) disconnectAll(ctx context.Context) (failed error) {
 	// Two entries of one client may be in the same file, which the last one changed last.
 	for _, connection := range slices.Backward(slices.Clone(s.record.Clients)) {
 		client := clients.Named(connection.Client)
@@ -523,7 +544,6 @@ func (s *machineSetup) undo(ctx context.Context) error {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", client.Title, err))
 			continue
 		}
-		// The record loses only what was undone, so that undo can be repeated after a failure.
 		failed = errors.Join(failed, s.record.Disconnected(connection.Client, connection.Entry))
 	}
 	return failed

@@ -120,6 +120,9 @@ type Record struct {
 	state string
 }
 
+// AdoptedDir returns the directory of adopted skills in a state directory.
+func AdoptedDir(state string) string { return filepath.Join(state, adoptedDir) }
+
 // RecordFile returns the file of the record in a state directory.
 func RecordFile(state string) string { return filepath.Join(state, "setup.json") }
 
@@ -137,7 +140,7 @@ func OpenRecord(state string) (*Record, error) {
 		return nil, fmt.Errorf("%s is not a record of a setup: %w", RecordFile(state), err)
 	}
 	// Return renames what the record names. A changed record could otherwise move any directory of the user.
-	base := target(filepath.Join(state, adoptedDir))
+	base := target(AdoptedDir(state))
 	for _, move := range r.Moves {
 		// The state directory may have been given by another path.
 		above := filepath.Dir(filepath.Dir(filepath.Clean(move.To)))
@@ -214,7 +217,7 @@ func (r *Record) Disconnected(client, entry string) error {
 // Take moves skills of one directory into a new directory, and returns it. Skills that cannot be moved stay
 // where they are, and are reported in the error; the others are moved all the same.
 func (r *Record) Take(found []OwnSkill) (dir string, err error) {
-	base := filepath.Join(r.state, adoptedDir)
+	base := AdoptedDir(r.state)
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return "", err
 	}
