@@ -82,26 +82,22 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 		return exit.Usagef("use "+strings.Join(askWords, ", "), "--ask: %q is unknown",
 			config.Clip(o.Ask))
 	}
-	var entry policy.Entry
-	if !o.List {
-		var err error
-		entry, err = parseScript(args[0])
-		if err != nil {
-			return err
-		}
-	}
-	// Reading is free for agents, only writing is the user's.
-	if !o.List && !o.DryRun {
-		if err := o.app.byUser("`skillsd allow`"); err != nil {
-			return err
-		}
-	}
 	if o.List {
 		snapshot, err := o.Reader.ScanAny(ctx, &o.app.Process)
 		if err != nil {
 			return err
 		}
 		return o.list(ctx, snapshot)
+	}
+	entry, err := parseScript(args[0])
+	if err != nil {
+		return err
+	}
+	// Reading is free for agents, only writing is the user's.
+	if !o.DryRun {
+		if err := o.app.byUser("`skillsd allow`"); err != nil {
+			return err
+		}
 	}
 	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
 	if err != nil {
@@ -138,33 +134,43 @@ func (o *allowOptions) decide(ctx context.Context, name string, now policy.Ask) 
 	}
 	before := map[policy.Ask]string{policy.AskSession: "you are asked once in a session, as now",
 		policy.AskNever: "you are not asked, as now"}[now]
-	prompt := "Allow " + name + " to run?\n" +
-		"  y        " + cmp.Or(before, "you are asked before each run") + "\n" +
-		"  always   you are asked before each run\n" +
-		"  session  you are asked until you allow it for the rest of a session\n" +
-		"  never    you are not asked: exactly these bytes run for every client that calls them\n"
-	choices := "[y, always, session, never, or n] "
-	if before == "" {
-		prompt = strings.Replace(prompt, "  always   you are asked before each run\n", "", 1)
-		choices = "[y, session, never, or n] "
-	}
+	prompt, choices := allowQuestion(name, before)
 	for {
 		word, err := o.app.typed(ctx, prompt+choices)
-		switch {
-		case err != nil:
+		if err != nil {
 			return true, "", err
-		case (word == "y" || word == "yes") && before == "":
-			// Without the word, a configuration that counts calls as commands of the user would not ask.
-			return true, string(policy.AskAlways), nil
-		case word == "y" || word == "yes":
+		}
+		switch word {
+		case "y", "yes":
+			if before == "" {
+				// Without the word, a configuration that counts calls as commands of the user would not ask.
+				return true, string(policy.AskAlways), nil
+			}
 			return true, "", nil
-		case slices.Contains(askWords, word):
-			return true, word, nil
-		case word == "" || word == "n" || word == "no":
+		case "", "n", "no":
 			return true, "", exit.Errorf(exit.Failure, "", "nothing is written")
+		}
+		if slices.Contains(askWords, word) {
+			return true, word, nil
 		}
 		prompt = ""
 	}
+}
+
+// allowQuestion returns the question whether a script may run, and the answers to it. before is how often the
+// user is asked now, in words; "" stands for the default.
+func allowQuestion(name, before string) (prompt, choices string) {
+	yes, always := "you are asked before each run", ""
+	choices = "[y, session, never, or n] "
+	if before != "" {
+		yes, always = before, "  always   you are asked before each run\n"
+		choices = "[y, always, session, never, or n] "
+	}
+	return "Allow " + name + " to run?\n" +
+		"  y        " + yes + "\n" +
+		always +
+		"  session  you are asked until you allow it for the rest of a session\n" +
+		"  never    you are not asked: exactly these bytes run for every client that calls them\n", choices
 }
 
 // allow shows one script and writes its entry.
@@ -484,6 +490,7 @@ func parseScript(spec string) (policy.Entry, error) {
 	return entry, nil
 }
 
+// list prints the entries of the configuration, each with its state.
 func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) error {
 	rows := []serve.AllowRow{}
 	verdicts, err := serve.NewJudge(o.app.serveOptions(), nil)
@@ -501,11 +508,7 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 		if err != nil {
 			return err
 		}
-		row := serve.AllowState(ctx, snapshot, entry, installed)
-		if row.State == serve.StateAllowed && verdicts.Unreleased(entry) {
-			row.State, row.Detail, row.Hint = serve.StateUnreleased, serve.Unreleased(entry),
-				serve.HintUnreleased
-		}
+		row := verdicts.AllowState(ctx, snapshot, entry, installed)
 		if row.State == serve.StateAllowed || row.State == serve.StateUnpinned {
 			// For entries in the sandbox SearchPath is empty.
 			found, err := finder.FindOnHost(ctx, string(row.Runtime), entry.SearchPath)
