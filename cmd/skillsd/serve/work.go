@@ -64,7 +64,7 @@ func (o *Options) Work(ctx context.Context) (err error) {
 	if _, err := p.Detection.runner(ctx); err != nil {
 		return exit.Errorf(exit.Failure, "see `skillsd doctor`", "a worker needs a sandbox: %w", err)
 	}
-	rules, err := p.rules(ctx)
+	rules, err := p.digestOfRules()
 	if err != nil {
 		return err
 	}
@@ -152,28 +152,8 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	installed := p.options.Process.InstalledRoots()
-	lacking := map[string]error{}
-	for _, a := range all {
-		// A skill served from another root keeps its path; the start of the sessions reports a difference.
-		name, _, _ := strings.Cut(a.Skill, "/")
-		has := p.Registry.Snapshot().Skill(name)
-		if a.file == nil && a.Tree != "" && (has == nil ||
-			slices.ContainsFunc(installed, func(r skills.Root) bool { return r.Dir == has.Root.Dir })) {
-			lacking[name] = nil
-		}
-	}
-	if len(lacking) > 0 && !p.options.Roots.NoDefaults {
-		if err := p.fetch(ctx, all, lacking, logger); err != nil {
-			logger.WarnContext(ctx, "missing allowed skills cannot be installed from the cluster",
-				tint.Err(err))
-		}
-		for _, name := range slices.Sorted(maps.Keys(lacking)) {
-			if err := lacking[name]; err != nil {
-				logger.WarnContext(ctx, "an allowed skill cannot be installed from the cluster",
-					slog.String("skill", name), tint.Err(err))
-			}
-		}
+	if lacking := p.lacking(all); len(lacking) > 0 && !p.options.Roots.NoDefaults {
+		p.fetchLacking(ctx, all, lacking, logger)
 		all, err = p.allowed(ctx)
 		if err != nil {
 			return err
@@ -193,6 +173,38 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 		}
 	}
 	return nil
+}
+
+// lacking returns the names of the allowed skills that installations from the cluster could provide.
+func (p *Plan) lacking(all []allowed) map[string]error {
+	installed := p.options.Process.InstalledRoots()
+	lacking := map[string]error{}
+	for _, a := range all {
+		// A skill served from another root keeps its path; the start of the sessions reports a difference.
+		name, _, _ := strings.Cut(a.Skill, "/")
+		has := p.Registry.Snapshot().Skill(name)
+		if a.file == nil && a.Tree != "" && (has == nil ||
+			slices.ContainsFunc(installed, func(r skills.Root) bool { return r.Dir == has.Root.Dir })) {
+			lacking[name] = nil
+		}
+	}
+	return lacking
+}
+
+// fetchLacking is fetch, whose failures it logs.
+func (p *Plan) fetchLacking(
+	ctx context.Context, all []allowed, lacking map[string]error, logger *slog.Logger,
+) {
+	if err := p.fetch(ctx, all, lacking, logger); err != nil {
+		logger.WarnContext(ctx, "missing allowed skills cannot be installed from the cluster",
+			tint.Err(err))
+	}
+	for _, name := range slices.Sorted(maps.Keys(lacking)) {
+		if err := lacking[name]; err != nil {
+			logger.WarnContext(ctx, "an allowed skill cannot be installed from the cluster",
+				slog.String("skill", name), tint.Err(err))
+		}
+	}
 }
 
 // fetch installs skills from the cluster by name, and deletes them from lacking. For a published skill that
@@ -275,13 +287,13 @@ func refused(e *install.Entry, all []allowed) error {
 	return nil
 }
 
-// rules returns the digest of the rules of a worker, without its skills.
-func (p *Plan) rules(ctx context.Context) (digest.Digest, error) {
-	parts, err := p.parts(ctx, &skills.Snapshot{})
+// digestOfRules returns the digest of the rules of a worker, without its skills.
+func (p *Plan) digestOfRules() (digest.Digest, error) {
+	rules, err := p.rules()
 	if err != nil {
 		return "", err
 	}
-	text, err := json.Marshal(parts)
+	text, err := json.Marshal(rules)
 	return digest.FromBytes(text), err
 }
 
