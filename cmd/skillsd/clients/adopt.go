@@ -129,7 +129,7 @@ func RecordFile(state string) string { return filepath.Join(state, "setup.json")
 // OpenRecord reads the record in a state directory; without one it is empty.
 func OpenRecord(state string) (*Record, error) {
 	r := &Record{state: state}
-	data, err := fsys.ReadFile(RecordFile(state), maxRecord, func(fs.FileInfo) error { return nil })
+	data, err := fsys.ReadFile(RecordFile(state), maxRecord, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
 	}
