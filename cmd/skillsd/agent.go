@@ -10,7 +10,6 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
 // agentVariables are set by agents in the environment of commands that they run for a model, in their
@@ -90,8 +89,7 @@ func (a *app) confirmed(ctx context.Context, yes bool, question string) (asked b
 	switch {
 	case yes:
 		return false, nil
-	// A question that is not seen, or that a pipe answers, is not answered by the user.
-	case !report.IsTerminal(a.in) || !report.IsTerminal(a.err):
+	case !a.hasTerminal():
 		return false, exit.Errorf(exit.Failure,
 			"read the output above, then add --yes",
 			"nothing is written: confirmation needs a terminal")

@@ -128,7 +128,7 @@ func (a *app) installed() (install.Installed, error) {
 // Errors: *exit.Error for a no, and without a terminal or --yes.
 func (o *allowOptions) decide(ctx context.Context, name string, now policy.Ask) (bool, string, error) {
 	// How often to ask is not part of the question if a flag has answered it.
-	if o.Yes || o.Ask != "" || !report.IsTerminal(o.app.in) || !report.IsTerminal(o.app.err) {
+	if o.Yes || o.Ask != "" || !o.app.hasTerminal() {
 		asked, err := o.app.confirmed(ctx, o.Yes, "Allow "+name+" to run?")
 		return asked, "", err
 	}

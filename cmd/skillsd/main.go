@@ -143,6 +143,15 @@ func (a *app) main(ctx context.Context, args []string) int {
 	return failed.Code
 }
 
+// printableLines returns a text of several lines, each without control characters.
+func printableLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = report.Printable(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
 // say prints a message of the command, which may quote foreign names. A hint is not wrapped: it may be a
 // command to copy.
 func (a *app) say(kind, text string) {
@@ -334,6 +343,10 @@ func (a *app) knownColumns(w io.Writer) int { return report.Columns(a.Env, w) }
 // columns is the maximum width of a line on w; 80 if unknown.
 func (a *app) columns(w io.Writer) int { return cmp.Or(a.knownColumns(w), 80) }
 
+// hasTerminal reports whether the user can read a question and answer it. A question that is not seen, or
+// that a pipe answers, is not answered by the user.
+func (a *app) hasTerminal() bool { return report.IsTerminal(a.in) && report.IsTerminal(a.err) }
+
 // await calls read with the input of the process and waits for it until ctx is done. Input read after that is
 // lost, so use it only at the end of a command.
 func (a *app) await(ctx context.Context, read func(in io.Reader) ([]byte, error)) ([]byte, error) {
@@ -390,12 +403,8 @@ func (a *app) typed(ctx context.Context, prompt string) (word string, err error)
 
 // answer asks the user at the terminal about a run.
 func (a *app) answer(ctx context.Context, q *session.Question) *session.Answer {
-	lines := strings.Split(q.Message, "\n")
-	for i := range lines {
-		lines[i] = report.Printable(lines[i])
-	}
 	answer := &session.Answer{State: q.State, Action: "decline", Chosen: true}
-	switch yes, err := a.confirm(ctx, strings.Join(lines, "\n")+"\nRun it once?"); {
+	switch yes, err := a.confirm(ctx, printableLines(q.Message)+"\nRun it once?"); {
 	// An interrupted question is not a refusal by the user, who may not have read it.
 	case err != nil:
 		answer.Action = "cancel"

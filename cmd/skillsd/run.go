@@ -208,7 +208,7 @@ func (o *runOptions) isForUser(ctx context.Context, skill, path string) bool {
 	if o.app.Cfg.OriginOf("release").Kind != config.FromDefault || o.app.agentShell() != "" {
 		return false
 	}
-	if report.IsTerminal(o.app.err) && report.IsTerminal(o.app.in) {
+	if o.app.hasTerminal() {
 		return true
 	}
 	allowed, err := o.Serve.Allowlist()
@@ -260,8 +260,7 @@ func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, reque
 	request.Call.Method, request.Call.ToolCallID = mcpserver.ToolRun, "run"
 	// With --stdin the input belongs to the script, so an answer cannot be read from it. In a terminal opened
 	// by an agent the model would answer.
-	request.CanAsk = !o.Stdin && o.app.agentShell() == "" && report.IsTerminal(o.app.err) &&
-		report.IsTerminal(o.app.in)
+	request.CanAsk = !o.Stdin && o.app.agentShell() == "" && o.app.hasTerminal()
 	status := report.NewStatusLine(o.app.err)
 	request.Call.Progress = func(message string) { status.Set(request.Path + ": " + message) }
 	result, err := ses.RunScript(ctx, request)

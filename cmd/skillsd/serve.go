@@ -135,14 +135,11 @@ func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string,
 
 // faultText returns an error and its remedy, in the form for a client.
 func faultText(text, hint string) string {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = report.Printable(lines[i])
-	}
+	text = printableLines(text)
 	if hint != "" {
-		lines = append(lines, report.Printable(hint))
+		text += "\n" + report.Printable(hint)
 	}
-	return strings.Join(append(lines, "run `skillsd doctor`."), "\n")
+	return text + "\nrun `skillsd doctor`."
 }
 
 func newPageCmd(a *app) *cobra.Command {
@@ -211,11 +208,7 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 				strings.HasPrefix(option.Flag, "page") {
 				continue
 			}
-			values := []string{flag.Value.String()}
-			if list, ok := flag.Value.(pflag.SliceValue); ok {
-				values = list.GetSlice()
-			}
-			for _, value := range values {
+			for _, value := range config.FlagValues(flag) {
 				given = append(given, "--"+option.Flag+"="+value)
 			}
 		}

@@ -238,8 +238,27 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 	}
 	defer records.Close()
 	list, err := records.Collect(ctx, opts)
+	err = errors.Join(err, a.printCollected(list, opts.DryRun))
+	state, errState := a.StateDir()
+	if err != nil || opts.DryRun || errState != nil || !fsys.Exists(state) {
+		return err
+	}
+	// The sessions are deleted; if trees that only they named stay, that only costs space.
+	if installed, err := a.installation(ctx, nil); err == nil {
+		if n := a.collectTrees(ctx, installed.Installer); n > 0 {
+			a.notef("skillsd: note: removed %s that nothing needs any more from the store",
+				report.Plural(n, "tree"))
+		}
+		_ = installed.Close()
+	}
+	return nil
+}
+
+// printCollected prints which sessions were deleted, or would be. It returns an error for those that were
+// not, unless a server has them open.
+func (a *app) printCollected(list []provenance.Collected, dry bool) (err error) {
 	did := "deleted"
-	if opts.DryRun {
+	if dry {
 		did = "would delete"
 	}
 	bytes, count, registered := int64(0), 0, 0
@@ -264,19 +283,7 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 		err = errors.Join(err, exit.Errorf(exit.Failure, "give --sign-key FILE, the key of the server",
 			"kept %s: %w", report.Plural(registered, "session"), provenance.ErrRegistered))
 	}
-	state, errState := a.StateDir()
-	if err != nil || opts.DryRun || errState != nil || !fsys.Exists(state) {
-		return err
-	}
-	// The sessions are deleted; if trees that only they named stay, that only costs space.
-	if installed, err := a.installation(ctx, nil); err == nil {
-		if n := a.collectTrees(ctx, installed.Installer); n > 0 {
-			a.notef("skillsd: note: removed %s that nothing needs any more from the store",
-				report.Plural(n, "tree"))
-		}
-		_ = installed.Close()
-	}
-	return nil
+	return err
 }
 
 func newSessionExportCmd(a *app) *cobra.Command {

@@ -289,9 +289,8 @@ func (o *setupOptions) permit(ctx context.Context, setup *clients.Setup) error {
 	if !o.client.Project {
 		return nil
 	}
-	isTerminal := report.IsTerminal(o.app.in) && report.IsTerminal(o.app.err)
 	// The file of a project is shared, so that a user must not decide for the others.
-	if !o.Permit && !o.Settled && o.Project == "" && isTerminal &&
+	if !o.Permit && !o.Settled && o.Project == "" && o.app.hasTerminal() &&
 		o.app.agentShell() == "" && !setup.PermitsTools(ctx) {
 		yes, err := o.app.confirm(ctx, o.client.Title+
 			" asks before it loads a skill, before it reads a file "+

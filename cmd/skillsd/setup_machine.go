@@ -165,7 +165,7 @@ func (s *machineSetup) prepare(serveFlags bool) error {
 	if flags > 0 || serveFlags {
 		s.fresh = s.found
 	}
-	if !s.yes && !(report.IsTerminal(s.app.in) && report.IsTerminal(s.app.err)) {
+	if !s.yes && !s.app.hasTerminal() {
 		return exit.Errorf(exit.Failure,
 			"to connect these clients without questions: skillsd setup --yes; one of them: skillsd setup "+
 				s.found[0].Name+" --write", "nothing was changed: the questions need a terminal")
@@ -488,7 +488,7 @@ func (s *machineSetup) undo(ctx context.Context) error {
 		return nil
 	}
 	does := s.undone()
-	if !s.yes && !(report.IsTerminal(a.in) && report.IsTerminal(a.err)) {
+	if !s.yes && !a.hasTerminal() {
 		return exit.Errorf(exit.Failure, "to do it without a question: skillsd setup --undo --yes",
 			"nothing was changed: skillsd setup --undo would %s, and asks on a terminal", does)
 	}

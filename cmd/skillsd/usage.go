@@ -44,26 +44,14 @@ func (a *app) again(text string) string {
 			names += whatFlags
 		}
 		for name := range strings.FieldsSeq(names) {
-			given := a.ran.Flag(name)
-			if given == nil || !given.Changed || next.Flag(name) == nil {
-				continue
-			}
 			if name == "skills-root" && next.Flag("insecure-transport") != nil {
 				continue // installed skills are not in roots
 			}
-			values := []string{given.Value.String()}
-			if many, ok := given.Value.(pflag.SliceValue); ok {
-				values = many.GetSlice()
+			if !given(name) || next.Flag(name) == nil {
+				continue
 			}
-			for _, value := range values {
-				switch given.NoOptDefVal {
-				case "":
-					more = append(more, []string{"--" + name, value})
-				case value:
-					more = append(more, []string{"--" + name})
-				default:
-					more = append(more, []string{"--" + name + "=" + value})
-				}
+			for _, value := range config.FlagValues(a.ran.Flag(name)) {
+				more = append(more, config.FlagWords(a.ran.Flag(name), value))
 			}
 		}
 		return len(words) - len(rest), more

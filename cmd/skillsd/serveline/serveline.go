@@ -105,15 +105,10 @@ func (l *Line) written(flag *pflag.Flag, value string) ([]string, error) {
 			l.Client.Name)
 	}
 	value, err := l.absolute(flag.Name, value)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case flag.NoOptDefVal == "":
-		return []string{"--" + flag.Name, value}, nil
-	case value == flag.NoOptDefVal:
-		return []string{"--" + flag.Name}, nil
 	}
-	return []string{"--" + flag.Name + "=" + value}, nil
+	return config.FlagWords(flag, value), nil
 }
 
 // absolute makes a path in a flag's value absolute, because the client may start the server in any directory.
