@@ -105,7 +105,7 @@ func (f *listFlag) Replace(values []string) error {
 
 func (f *listFlag) GetSlice() []string { return slices.Clone(*f.values) }
 
-// FlagValues returns the values of a flag: one, or those of a list.
+// FlagValues returns the values of a flag: one, or all of a list.
 func FlagValues(flag *pflag.Flag) []string {
 	if list, ok := flag.Value.(pflag.SliceValue); ok {
 		return list.GetSlice()

@@ -84,7 +84,7 @@ func checkIssuer(h *config.HTTP) error {
 	return nil
 }
 
-// checkPath rejects a path that the server uses itself, or that is none.
+// checkPath rejects a path that the server uses itself, and what is not a path.
 func checkPath(path string) error {
 	if strings.HasPrefix(path, "/") && !slices.Contains([]string{"/", "/healthz", "/readyz"}, path) &&
 		!strings.HasPrefix(path, "/.well-known/") {

@@ -113,7 +113,7 @@ func (p *Plan) takeFromClient(configFile string, searched []ownPath) error {
 }
 
 // privatePaths returns the directories and files of the server that scripts must not reach. The first two are
-// those of state and records, which are checked, and which Open uses for the stores.
+// the directories of state and records, which are checked, and which Open uses for the stores.
 func (o *Options) privatePaths() ([]ownPath, error) {
 	state, err := o.Process.StateDir()
 	if err != nil {

@@ -139,8 +139,8 @@ func (l *Line) absolute(flag, value string) (string, error) {
 	return before + whole, err
 }
 
-// Keep returns the arguments of an entry that replaces an earlier one of skillsd: those of now, and the flags
-// of old that are not given now, which it notes.
+// Keep returns the arguments of an entry that replaces an earlier one of skillsd: the arguments now, and the
+// flags of old that are not given now, which it notes.
 func (l *Line) Keep(old, now []string) []string {
 	_, had := clients.ServeArgs(old)
 	start, given := clients.ServeArgs(now)

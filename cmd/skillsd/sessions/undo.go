@@ -189,7 +189,7 @@ type UndoRecord struct {
 }
 
 // RecordUndo begins the record of the undo of a run in a directory of sessions, which a signer, if not nil,
-// signs. version is that of this program. What cannot be recorded must not be undone.
+// signs. version is the version of this program. What cannot be recorded must not be undone.
 //
 // Errors: *exit.Error for the directory; the error of writing.
 func RecordUndo(

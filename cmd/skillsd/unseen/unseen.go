@@ -22,7 +22,7 @@ type View struct {
 	Shows func(dir string) bool
 }
 
-// tempDir is the directory for temporary files, of which a sandbox has its own.
+// tempDir is the directory for temporary files; a sandbox has its own.
 const tempDir = "/tmp"
 
 // Hints returns a line for each argument that names a file which the script did not see under that name: the
@@ -149,7 +149,7 @@ func (v *View) sees(f *named) bool {
 		isIn(f.whole, v.Mounted) && isIn(f.real, v.Mounted)
 }
 
-// isIn reports whether a file is below one of places, of which some may be "".
+// isIn reports whether a file is below one of places; some may be "".
 func isIn(file string, places ...string) bool {
 	return slices.ContainsFunc(places, func(place string) bool {
 		rel, isBelow := fsys.Below(place, file)
