@@ -133,7 +133,8 @@ func AllowState(
 	return row
 }
 
-// change sets the state of an entry whose script does not run because files differ from those that the entry allows.
+// change sets the state of an entry whose script does not run because files differ from those that the entry
+// allows.
 func (r *AllowRow) change(detail, hint string) {
 	r.State, r.Detail, r.Hint = stateChanged, detail, hint
 }
