@@ -194,30 +194,8 @@ func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
 	if list.Kind != yaml.SequenceNode {
 		return errors.New("allow is not a list")
 	}
-	var entry *yaml.Node
-	list.Content = slices.DeleteFunc(list.Content, func(other *yaml.Node) bool {
-		if !allows(other, allowed.Skill, allowed.Path) {
-			return false
-		}
-		// A second entry for the script could allow an earlier digest of it.
-		again := entry != nil
-		if !again {
-			entry = other
-		}
-		return again
-	})
-	if entry == nil {
-		entry = scalar("")
-		list.Content = append(list.Content, entry)
-	}
-	foot := ""
-	if entry.Kind == yaml.ScalarNode {
-		script := &yaml.Node{Kind: yaml.ScalarNode, Style: entry.Style, Value: entry.Value,
-			LineComment: entry.LineComment}
-		foot = entry.FootComment
-		*entry = yaml.Node{Kind: yaml.MappingNode, HeadComment: entry.HeadComment,
-			Content: []*yaml.Node{scalar("script"), script}}
-	}
+	entry := soleEntry(list, allowed)
+	foot := asMapping(entry)
 	at = valueAt(entry, "script")
 	if known, err := policy.ParseEntry(entry.Content[at].Value); err == nil {
 		// Options in the text form of an entry become keys.
@@ -238,23 +216,60 @@ func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
 		set("execution", allowed.Execution)
 	}
 	if allowed.Ask != "" {
-		// An entry with both keys is refused if they differ.
-		if old := valueAt(entry, "approve"); old > 0 {
-			entry.Content = slices.Delete(entry.Content, old-1, old+1)
-		}
+		drop(entry, "approve") // an entry with both keys is refused if they differ
 		set("ask", string(allowed.Ask))
 	}
-	if !allowed.PinScript {
+	if allowed.PinScript {
+		set("pin", "script")
+		drop(entry, "tree")
+	} else {
 		set("tree", tree)
-	} else if set("pin", "script"); valueAt(entry, "tree") > 0 {
-		pinned := valueAt(entry, "tree")
-		entry.Content = slices.Delete(entry.Content, pinned-1, pinned+1)
 	}
 	if foot != "" {
 		// The encoder moves a comment that follows a mapping; a comment that follows its last key stays.
 		entry.Content[len(entry.Content)-2].FootComment = foot
 	}
 	return nil
+}
+
+// soleEntry returns the first entry of a list that allows a script, or a new one, and removes the others: a
+// second one could allow an earlier digest of it.
+func soleEntry(list *yaml.Node, allowed policy.Entry) (entry *yaml.Node) {
+	list.Content = slices.DeleteFunc(list.Content, func(other *yaml.Node) bool {
+		if !allows(other, allowed.Skill, allowed.Path) {
+			return false
+		}
+		again := entry != nil
+		if !again {
+			entry = other
+		}
+		return again
+	})
+	if entry == nil {
+		entry = scalar("")
+		list.Content = append(list.Content, entry)
+	}
+	return entry
+}
+
+// asMapping makes an entry in the text form a mapping, and returns the comment that follows it.
+func asMapping(entry *yaml.Node) (foot string) {
+	if entry.Kind != yaml.ScalarNode {
+		return ""
+	}
+	script := &yaml.Node{Kind: yaml.ScalarNode, Style: entry.Style, Value: entry.Value,
+		LineComment: entry.LineComment}
+	foot = entry.FootComment
+	*entry = yaml.Node{Kind: yaml.MappingNode, HeadComment: entry.HeadComment,
+		Content: []*yaml.Node{scalar("script"), script}}
+	return foot
+}
+
+// drop removes a key of a mapping, if it has it.
+func drop(mapping *yaml.Node, key string) {
+	if at := valueAt(mapping, key); at > 0 {
+		mapping.Content = slices.Delete(mapping.Content, at-1, at+1)
+	}
 }
 
 // SetEnvironment replaces the definition of an environment, or adds it.
@@ -310,11 +325,9 @@ func (e *AllowEdit) RemoveEnvironment(name string) {
 		return
 	}
 	all := e.root.Content[at]
-	if own := valueAt(all, name); own > 0 {
-		all.Content = slices.Delete(all.Content, own-1, own+1)
-	}
+	drop(all, name)
 	if len(all.Content) == 0 {
-		e.root.Content = slices.Delete(e.root.Content, at-1, at+1)
+		drop(e.root, "environments")
 	}
 }
 
