@@ -161,6 +161,8 @@ var importRules = map[string][]string{
 		"skills", "skills/store/fsys"},
 	"cmd/skillsd/installing": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/serve/cluster", "skills", "skills/archive", "skills/install", "skills/policy",
 		"skills/source/oci", "skills/store"},
+	"cmd/skillsd/publishing": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/installing", "cmd/skillsd/report",
+		"skills", "skills/install", "skills/source/discovery", "skills/source/oci", "skills/source/plugin", "skills/source/web"},
 	"cmd/skillsd/serveline": {"cmd/skillsd/clients", "cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report",
 		"cmd/skillsd/serve", "skills"},
 	"cmd/skillsd/unseen": {"cmd/skillsd/config", "cmd/skillsd/report",
