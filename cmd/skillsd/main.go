@@ -113,18 +113,8 @@ func (a *app) main(ctx context.Context, args []string) int {
 	}
 	hint := cmp.Or(failed.Hint, exit.SystemHint(failed.Err),
 		flagHint(cmd.CommandPath(), cmd.Flags(), failed.Flag))
-	// cobra prints its suggestions on separate lines.
-	text, suggestions, suggests := strings.Cut(failed.Err.Error(), "\n\nDid you mean this?\n")
-	meant := ""
-	if word := unknownCommand(text); word != "" {
-		meant = rootMeant(root, word, args)
-	}
-	switch {
-	case meant != "":
-		hint = meant + hint
-	case suggests:
-		hint = "did you mean " + strings.Join(strings.Fields(suggestions), " or ") + "?; " + hint
-	}
+	text, suggestion := suggested(root, failed.Err.Error(), args)
+	hint = suggestion + hint
 	// Each try of a waiting client would repeat the message in its log.
 	if a.retries && !a.started {
 		a.fault = a.WithoutSecrets(faultText(text, hint))
@@ -141,6 +131,19 @@ func (a *app) main(ctx context.Context, args []string) int {
 	}
 	a.serveFault(ctx, cmd, args, text, hint)
 	return failed.Code
+}
+
+// suggested returns the text of an error without the suggestions of cobra, which are on lines of their own,
+// and the start of a hint at the command that was meant, or "".
+func suggested(root *cobra.Command, text string, args []string) (rest, hint string) {
+	rest, suggestions, suggests := strings.Cut(text, "\n\nDid you mean this?\n")
+	if word := unknownCommand(rest); word != "" {
+		hint = rootMeant(root, word, args)
+	}
+	if hint == "" && suggests {
+		hint = "did you mean " + strings.Join(strings.Fields(suggestions), " or ") + "?; "
+	}
+	return rest, hint
 }
 
 // printableLines returns a text of several lines, each without control characters.

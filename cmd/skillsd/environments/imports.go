@@ -253,19 +253,9 @@ func (l *Looker) python(
 	ctx context.Context, entry policy.Entry, sources map[string][]byte, found *Imports,
 ) (imports.Imported, error) {
 	var none imports.Imported
-	var err error
-	if l.runner == nil {
-		l.runner, err = Sandbox(ctx, l.Process, l.Sandbox)
-		if err != nil {
-			return none, err
-		}
-	}
-	in, err := l.Interpreter(ctx, entry, script.Python3)
+	in, err := l.usablePython(ctx, entry)
 	if err != nil {
 		return none, err
-	} else if in == nil {
-		return none, exit.Errorf(exit.Failure, "install python3 from your distribution",
-			"there is no usable python3")
 	}
 	cmd := &sandbox.Cmd{Interpreter: in, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"},
 		Limits: sandbox.Limits{Timeout: 20 * time.Second, Output: 4 << 20}}
@@ -314,6 +304,25 @@ func (l *Looker) python(
 		return none, fmt.Errorf("python3 did not say what the script imports: %w", err)
 	}
 	return answers[0], nil
+}
+
+// usablePython opens the sandbox if it is not open, and returns the Python of a run.
+//
+// Errors: no sandbox works; *exit.Error if there is no Python.
+func (l *Looker) usablePython(ctx context.Context, entry policy.Entry) (*sandbox.Interpreter, error) {
+	if l.runner == nil {
+		var err error
+		l.runner, err = Sandbox(ctx, l.Process, l.Sandbox)
+		if err != nil {
+			return nil, err
+		}
+	}
+	in, err := l.Interpreter(ctx, entry, script.Python3)
+	if err == nil && in == nil {
+		err = exit.Errorf(exit.Failure, "install python3 from your distribution",
+			"there is no usable python3")
+	}
+	return in, err
 }
 
 // Interpreter returns the interpreter for a script of an entry: from the root file system of its environment,
