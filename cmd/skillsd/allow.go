@@ -179,7 +179,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	if err != nil {
 		return err
 	}
-	facts, err := o.factsOf(ctx, sk, entry)
+	facts, err := factsOf(ctx, sk, entry)
 	if err != nil {
 		return err
 	}
@@ -279,7 +279,7 @@ func (o *allowOptions) notServed(snapshot *skills.Snapshot, entry policy.Entry) 
 }
 
 // factsOf returns the facts of a script, if it can run and has the digest that the entry names.
-func (o *allowOptions) factsOf(
+func factsOf(
 	ctx context.Context, sk *skills.Skill, entry policy.Entry,
 ) (*report.ScriptFacts, error) {
 	facts, err := report.FactsOf(ctx, sk, entry.Path)

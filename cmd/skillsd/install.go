@@ -167,7 +167,7 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 				"SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR",
 				"SYSTEMROOT", "TEMP", "http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy",
 				"NO_PROXY", "all_proxy", "ALL_PROXY")},
-		Proxy:    a.proxy,
+		Proxy:    proxy,
 		Login:    a.RegistryLogin(),
 		Progress: line.Count,
 		Located: func(given string, full install.Request) {
@@ -216,7 +216,7 @@ func (a *app) environment(names ...string) []string {
 }
 
 // proxy returns the environment's proxy for a URL.
-func (a *app) proxy(at *url.URL) (*url.URL, error) {
+func proxy(at *url.URL) (*url.URL, error) {
 	return http.ProxyFromEnvironment(&http.Request{URL: at})
 }
 

@@ -167,7 +167,7 @@ func (o *publishOptions) check(args []string, places int) error {
 
 // publisher publishes with the logins and the proxy of the user.
 func (a *app) publisher() *publishing.Publisher {
-	return &publishing.Publisher{Proxy: a.proxy, Login: a.RegistryLogin(),
+	return &publishing.Publisher{Proxy: proxy, Login: a.RegistryLogin(),
 		Warn: func(text string) { a.say("warning", text) }}
 }
 
@@ -248,7 +248,7 @@ func (a *app) publish(ctx context.Context, dir, site string, asJSON bool) error 
 
 // writePlugin writes the manifests of a plugin.
 func (a *app) writePlugin(ctx context.Context, dir string, made *plugin.Published) error {
-	files, err := a.publisher().Plugin(ctx, dir, made)
+	files, err := publishing.Plugin(ctx, dir, made)
 	if err != nil {
 		return err
 	}

@@ -158,7 +158,7 @@ func setHeaders(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// refusal returns why a request is refused whoever sends it, or "".
+// refusal returns why a request is refused, from any sender, or "".
 func (a *access) refusal(r *http.Request) string {
 	site := r.Header.Get("Sec-Fetch-Site")
 	switch origin := r.Header.Get("Origin"); {
@@ -263,7 +263,7 @@ func (a *access) use(token string) bool {
 }
 
 func (p *Page) loginForm(w http.ResponseWriter, _ *http.Request) {
-	p.render(w, http.StatusOK, p.loginView(""))
+	render(w, http.StatusOK, p.loginView(""))
 }
 
 // loginForm is the login form; Said is the result of the last attempt.
@@ -296,11 +296,11 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 		default:
 			said = "soon"
 		}
-		p.render(w, http.StatusOK, p.loginView(said))
+		render(w, http.StatusOK, p.loginView(said))
 		return
 	}
 	if !p.access.use(r.PostFormValue("token")) {
-		p.render(w, http.StatusForbidden, p.loginView("refused"))
+		render(w, http.StatusForbidden, p.loginView("refused"))
 		return
 	}
 	if err := p.access.enter(w, viewer{operator: true}); err != nil {

@@ -168,9 +168,9 @@ func (p *Publisher) Site(ctx context.Context, dir, site string) ([]*discovery.Ar
 
 // Plugin writes the manifests by which clients install a directory of skills as a plugin. It completes made
 // by the skills, and returns the paths of the manifests.
-func (p *Publisher) Plugin(
-	ctx context.Context, dir string, made *plugin.Published,
-) (files []string, err error) {
+//
+// Errors: as for [Publisher].
+func Plugin(ctx context.Context, dir string, made *plugin.Published) (files []string, err error) {
 	list, err := discovery.Scan(ctx, dir)
 	if err != nil {
 		return nil, unpublished(dir, err)

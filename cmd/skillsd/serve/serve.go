@@ -294,7 +294,7 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 	background, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		if loaded || o.load(background, server, logger) {
+		if loaded || load(background, server, logger) {
 			p.rest(ctx, background, server, logger)
 		}
 	})
@@ -317,7 +317,7 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 }
 
 // load makes the first scan, and reports whether the server has skills. It logs an error, unless ctx ended.
-func (o *Options) load(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) bool {
+func load(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) bool {
 	err := server.Load(ctx)
 	if err == nil {
 		return true

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -97,7 +96,7 @@ func (l *Line) written(flag *pflag.Flag, value string) ([]string, error) {
 		return nil, errors.New("the client starts a server of its own over stdio; " +
 			"for a running server give --http before --")
 	}
-	dir := regexp.MustCompile(`:(ro|staged|rw)$`).ReplaceAllString(value, "")
+	dir, _ := config.SplitWorkspace(value)
 	if flag.Name == "workspace" && !l.Project && dir != "" && !filepath.IsAbs(dir) {
 		return nil, fmt.Errorf("--workspace %s would be the same directory in every project; use "+
 			"`skillsd setup %s "+
