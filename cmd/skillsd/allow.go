@@ -11,7 +11,6 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
@@ -19,7 +18,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
-	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -492,7 +490,6 @@ func parseScript(spec string) (policy.Entry, error) {
 
 // list prints the entries of the configuration, each with its state.
 func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) error {
-	rows := []serve.AllowRow{}
 	verdicts, err := serve.NewJudge(o.app.serveOptions(), nil)
 	if err != nil {
 		return err
@@ -501,30 +498,14 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 	if err != nil {
 		return err
 	}
-	finder := o.app.Interpreters()
-	keys, given := o.app.Cfg.Keys.Allow, o.app.givenWorkspaces()
-	for i := range keys {
-		entry, err := keys[i].Entry()
-		if err != nil {
-			return err
+	rows, err := verdicts.AllowRows(ctx, &o.app.Process, snapshot, installed)
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		if rows[i].Hint != "" {
+			rows[i].Detail += "; " + o.app.again(rows[i].Hint)
 		}
-		row := verdicts.AllowState(ctx, snapshot, entry, installed)
-		if row.State == serve.StateAllowed || row.State == serve.StateUnpinned {
-			// For entries in the sandbox SearchPath is empty.
-			found, err := finder.FindOnHost(ctx, string(row.Runtime), entry.SearchPath)
-			if err == nil && found != nil {
-				row.Program = found.Path
-			}
-		}
-		if row.Hint != "" {
-			row.Detail += "; " + o.app.again(row.Hint)
-		}
-		for _, ws := range given {
-			if text := ws.to(entry); text != "" && row.Target == policy.TargetSandbox {
-				row.Given = append(row.Given, text)
-			}
-		}
-		rows = append(rows, row)
 	}
 	if o.JSON {
 		return report.WriteJSON(o.app.out, rows)
@@ -547,53 +528,6 @@ func (o *allowOptions) printRows(rows []serve.AllowRow) {
 			o.app.printf("%s %s\n", report.Pad("", 11), report.Printable(row.Detail))
 		}
 	}
-}
-
-// givenWorkspace is a workspace that scripts are given.
-type givenWorkspace struct {
-	where string // in words
-	mode  sandbox.WorkspaceMode
-}
-
-// to returns what a script with an entry is given, in words; "" for nothing.
-func (g givenWorkspace) to(entry policy.Entry) string {
-	mode := g.mode
-	switch entry.Workspace {
-	case string(sandbox.WorkspaceNone):
-		return ""
-	case string(sandbox.WorkspaceRO):
-		mode = sandbox.WorkspaceRO
-	}
-	words := map[sandbox.WorkspaceMode]string{sandbox.WorkspaceRO: "to read",
-		sandbox.WorkspaceStaged: "changes are staged", sandbox.WorkspaceRW: "to write"}
-	return "workspace: " + g.where + " (" + words[mode] + ")"
-}
-
-// givenWorkspaces returns the workspaces that the configuration and the entries of this user's clients give
-// to scripts.
-func (a *app) givenWorkspaces() (list []givenWorkspace) {
-	add := func(value, client string, fromClient bool) {
-		if value == "" && !fromClient {
-			return
-		}
-		dir, mode := config.SplitWorkspace(value)
-		if dir == "" {
-			dir = "the directory in which " + client + " works"
-		} else if client != "the client" {
-			dir += ", in " + client
-		}
-		list = append(list, givenWorkspace{dir, mode})
-	}
-	add(a.Cfg.Keys.Workspace, "the client", a.Cfg.Keys.FromClient)
-	for _, client := range clients.All() {
-		lines := client.Commands(a.Env)
-		for _, name := range slices.Sorted(maps.Keys(lines)) {
-			values := clients.FlagValues(lines[name], "workspace")
-			add(strings.Join(values[max(len(values)-1, 0):], ""), client.Title,
-				slices.Contains(lines[name], "--workspace-from-client"))
-		}
-	}
-	return list
 }
 
 func newDisallowCmd(a *app) *cobra.Command {

@@ -152,8 +152,8 @@ func OpenRecord(state string) (*Record, error) {
 	return r, nil
 }
 
-// Save writes the record; an empty one is removed.
-func (r *Record) Save() error {
+// save writes the record; an empty one is removed.
+func (r *Record) save() error {
 	if len(r.Clients) == 0 && len(r.Moves) == 0 {
 		err := os.Remove(RecordFile(r.state))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -186,7 +186,7 @@ func (r *Record) Connected(c Connection, before Snapshot) error {
 	at := r.at(c.Client, c.Entry)
 	if at < 0 {
 		r.Clients = append(r.Clients, c)
-		return r.Save()
+		return r.save()
 	}
 	earlier := &r.Clients[at]
 	earlier.Permitted = append(earlier.Permitted, c.Permitted...)
@@ -201,7 +201,7 @@ func (r *Record) Connected(c Connection, before Snapshot) error {
 			earlier.Edits[i].After = ""
 		}
 	}
-	return errors.Join(r.Save(), r.clean())
+	return errors.Join(r.save(), r.clean())
 }
 
 // Disconnected removes a connection from the record.
@@ -211,7 +211,7 @@ func (r *Record) Disconnected(client, entry string) error {
 		return nil
 	}
 	r.Clients = slices.Delete(r.Clients, at, at+1)
-	return errors.Join(r.Save(), r.clean())
+	return errors.Join(r.save(), r.clean())
 }
 
 // Take moves skills of one directory into a new directory, and returns it. Skills that cannot be moved stay
@@ -253,13 +253,13 @@ func (r *Record) take(move Move) error {
 	// The record is written first: after a crash between the two steps it names a move that did not happen,
 	// which Return skips. In the other order a skill would be lost to the user.
 	r.Moves = append(r.Moves, move)
-	if err := r.Save(); err != nil {
+	if err := r.save(); err != nil {
 		r.Moves = r.Moves[:len(r.Moves)-1]
 		return err
 	}
 	if err := os.Rename(move.From, move.To); err != nil {
 		r.Moves = r.Moves[:len(r.Moves)-1]
-		return errors.Join(fmt.Errorf("%s stays: %w", move.From, causeOf(err)), r.Save())
+		return errors.Join(fmt.Errorf("%s stays: %w", move.From, causeOf(err)), r.save())
 	}
 	return nil
 }
@@ -291,7 +291,7 @@ func (r *Record) Return(wanted func(Move) bool) (returned []Move, err error) {
 		}
 	}
 	r.Moves = left
-	return returned, errors.Join(err, r.Save())
+	return returned, errors.Join(err, r.save())
 }
 
 // isLinkTo reports whether a link was moved whose skill has returned.

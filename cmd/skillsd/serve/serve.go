@@ -90,7 +90,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	p.detect(ctx, logger)
 	collecting, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
-	group.Go(func() { p.Collect(collecting, sessions.GiveUp, logger) })
+	group.Go(func() { p.collect(collecting, sessions.GiveUp, logger) })
 	defer group.Wait()
 	defer stop()
 	server := mcpserver.New(cfg)
@@ -121,7 +121,7 @@ func (p *Plan) detect(ctx context.Context, logger *slog.Logger) {
 	switch {
 	case !p.Policy.Offers(mcpserver.ToolRun):
 	case p.Cluster != nil && p.Cluster.Pool != nil:
-		p.Detection.Without(errElsewhere(p.options.Cluster.Pool))
+		p.Detection.without(errElsewhere(p.options.Cluster.Pool))
 	default:
 		p.Detection.Start(ctx, logger, true)
 	}
