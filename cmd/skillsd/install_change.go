@@ -30,57 +30,35 @@ func inFull(lock *install.Lock, names []string) []string {
 	return full
 }
 
+// change is a command whose only arguments are names of installed skills.
+type change struct {
+	app  *app
+	verb string // past participle, for messages
+	do   func(*install.Installer, ...string) (*install.Plan, error)
+
+	isFree   bool     // an agent may do it: nothing is lost
+	isBack   bool     // it returns to earlier versions, which may need a review and are printed
+	accepted []string // by isBack: digests of versions that need none
+}
+
 // newChangeCmds returns the commands whose only arguments are names of installed skills.
 func newChangeCmds(a *app) []*cobra.Command {
-	var accepted []string // by rollback: digests
-	// verb is the past participle for the message. Only a user may serve a skill again or remove it; an agent
-	// may disable one, which loses nothing.
-	command := func(
-		verb string, do func(*install.Installer, ...string) (*install.Plan, error), cmd *cobra.Command,
-	) *cobra.Command {
-		cmd.Args = cobra.MinimumNArgs(1)
-		cmd.RunE = runE(func(ctx context.Context, names []string) error {
-			if verb != "disabled" {
-				if err := a.byUser("`skillsd " + cmd.Name() + "`"); err != nil {
-					return err
-				}
-			}
-			return a.carryOut(ctx, planned{
-				compute: func(i *install.Installer) (*install.Plan, error) {
-					names = inFull(i.Lock(), names)
-					return do(i, names...)
-				},
-				confirm: func(ctx context.Context, plan *install.Plan) error {
-					return a.confirmServed(ctx, plan, verb, accepted)
-				},
-				print: func(plan *install.Plan) error {
-					trees := map[string]string{}
-					for _, c := range plan.Changes {
-						if verb == "rolled back" {
-							trees[c.Name] = " to " + c.After.Tree.String()
-						}
-					}
-					for _, name := range names {
-						a.printf("%s %s%s\n", verb, name, trees[name])
-					}
-					return nil
-				},
-			})
-		})
-		return cmd
-	}
-	rollback := command("rolled back", (*install.Installer).Rollback, &cobra.Command{
+	back := &change{app: a, verb: "rolled back", do: (*install.Installer).Rollback, isBack: true}
+	rollback := &cobra.Command{
 		Use:   "rollback NAME...",
 		Short: "Return to the version of a skill before its last update",
 		Long: "Return to the version of installed skills before their last update: of all that you " +
 			"name, or of none. A second rollback undoes the first.\n\n" +
 			"An earlier version that needs a review and had none does not replace the version that is " +
 			"served. On a terminal you are asked; elsewhere --accept DIGEST accepts it.",
-	})
-	rollback.Flags().StringArrayVar(&accepted, "accept", nil,
+	}
+	rollback.Flags().StringArrayVar(&back.accepted, "accept", nil,
 		"serve the earlier version with this `DIGEST`, although it needs a review (repeatable)")
+	remove := &change{app: a, verb: "removed", do: (*install.Installer).Remove}
+	enable := &change{app: a, verb: "enabled", do: (*install.Installer).Enable}
+	disable := &change{app: a, verb: "disabled", do: (*install.Installer).Disable, isFree: true}
 	return []*cobra.Command{
-		command("removed", (*install.Installer).Remove, &cobra.Command{
+		remove.runIn(&cobra.Command{
 			Use:   "remove NAME...",
 			Short: "Remove installed skills",
 			Long: "Uninstall skills: all that you name, or none. They are removed from the lock file " +
@@ -88,45 +66,83 @@ func newChangeCmds(a *app) []*cobra.Command {
 				"session that loaded them is kept, or a server runs; the next command that changes " +
 				"what is installed deletes them, and so does `skillsd session gc`.",
 		}),
-		command("enabled", (*install.Installer).Enable, &cobra.Command{
+		enable.runIn(&cobra.Command{
 			Use:   "enable NAME...",
 			Short: "Serve disabled skills again",
 		}),
-		command("disabled", (*install.Installer).Disable, &cobra.Command{
+		disable.runIn(&cobra.Command{
 			Use: "disable NAME...", Short: "Stop serving installed skills without removing them",
 			Long: "Stop serving installed skills. They stay in the lock file; `skillsd enable` serves them " +
 				"again. For skills that are not installed there is `skillsd serve --disable-skill`.",
 		}),
-		rollback,
+		back.runIn(rollback),
 	}
 }
 
-// confirmServed asks about the versions of a plan that wait for a review and would replace served ones,
-// except for those with accepted digests. If one is left, nothing is changed.
-func (a *app) confirmServed(
-	ctx context.Context, plan *install.Plan, verb string, accepted []string,
-) error {
+// runIn makes a command run the change.
+func (c *change) runIn(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.MinimumNArgs(1)
+	cmd.RunE = runE(func(ctx context.Context, names []string) error {
+		if !c.isFree {
+			if err := c.app.byUser("`skillsd " + cmd.Name() + "`"); err != nil {
+				return err
+			}
+		}
+		return c.run(ctx, names)
+	})
+	return cmd
+}
+
+// run changes the skills with the names in the lock file, and prints them.
+func (c *change) run(ctx context.Context, names []string) error {
+	work := planned{
+		compute: func(i *install.Installer) (*install.Plan, error) {
+			names = inFull(i.Lock(), names)
+			return c.do(i, names...)
+		},
+		print: func(plan *install.Plan) error {
+			to := map[string]string{}
+			if c.isBack {
+				for _, changed := range plan.Changes {
+					to[changed.Name] = " to " + changed.After.Tree.String()
+				}
+			}
+			for _, name := range names {
+				c.app.printf("%s %s%s\n", c.verb, name, to[name])
+			}
+			return nil
+		},
+	}
+	if c.isBack {
+		work.confirm = c.confirm
+	}
+	return c.app.carryOut(ctx, work)
+}
+
+// confirm asks about the earlier versions that wait for a review and would replace served ones, except for
+// those with accepted digests. If one is left, nothing is changed.
+func (c *change) confirm(ctx context.Context, plan *install.Plan) error {
 	waits := func() []*install.Change {
 		return slices.DeleteFunc(plan.Waiting(), func(c *install.Change) bool { return !c.KeepsServed() })
 	}
 	if len(waits()) == 0 {
 		return nil
 	}
-	if err := a.accept(ctx, plan, accepted, true); err != nil {
+	if err := c.app.accept(ctx, plan, c.accepted, true); err != nil {
 		return err
 	}
 	left := waits()
 	if len(left) == 0 {
 		return nil
 	}
-	c := left[0]
+	first := left[0]
 	hint := "`skillsd update` takes the newest version"
-	if c.After.Verdict != policy.Refuse {
-		hint = "review it, then: " + report.ShellLine("skillsd", "rollback", c.Name) + " --accept " +
-			c.After.Tree.String()
+	if first.After.Verdict != policy.Refuse {
+		hint = "review it, then: " + report.ShellLine("skillsd", "rollback", first.Name) + " --accept " +
+			first.After.Tree.String()
 	}
-	return exit.Errorf(exit.Problems, hint, "%s was not %s: the version before %s", c.Name, verb,
-		report.Printable(report.Reasons(c.After.Verdict, c.After.Why)))
+	return exit.Errorf(exit.Problems, hint, "%s was not %s: the version before %s", first.Name, c.verb,
+		report.Printable(report.Reasons(first.After.Verdict, first.After.Why)))
 }
 
 // readLock reads the lock file without locking: it is always replaced as a whole.
