@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -41,8 +40,6 @@ type setupOptions struct {
 	Settled  bool // the user was asked about the tools of the client
 
 	permitted []string // permissions that run added
-	undo      bool     // run reverts a setup, which added the permissions in permitted
-	was       []string // with undo: the command line of the user's entry, which the setup changed
 }
 
 func newSetupCmd(a *app) *cobra.Command {
@@ -179,22 +176,11 @@ func argsAfterDash(cmd *cobra.Command, args []string) error {
 }
 
 func (o *setupOptions) run(ctx context.Context, args []string) error {
-	entry, err := o.entry(args)
+	setup, err := o.setup(args)
 	if err != nil {
 		return err
 	}
-	setup := &clients.Setup{
-		Client: o.client, Entry: *entry, Project: o.Project,
-		Env: o.app.Env, Out: o.app.out, Err: o.app.err,
-		Lock: config.LockEdit,
-	}
-	if o.Write && o.URL == "" {
-		setup.Keep = func(old []string) []string { return o.line().Keep(old, entry.Args) }
-	}
 	switch {
-	case o.client.Pasted && (o.Write || o.Remove):
-		return exit.Usagef("run it without --write or --remove: it prints the entry, and the file to edit",
-			"skillsd does not change the file of %s", o.client.Title)
 	case o.Write:
 		return o.write(ctx, setup)
 	case o.Remove:
@@ -207,28 +193,36 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// remove removes the entry from the client, and the permissions of its tools: to undo a setup, only those
-// that it added.
+// setup returns the client with its entry.
+//
+// Errors: *exit.Error for flags that do not fit the client.
+func (o *setupOptions) setup(args []string) (*clients.Setup, error) {
+	entry, err := o.entry(args)
+	if err != nil {
+		return nil, err
+	}
+	if o.client.Pasted && (o.Write || o.Remove) {
+		const hint = "run it without --write or --remove: it prints the entry, and the file to edit"
+		return nil, exit.Usagef(hint, "skillsd does not change the file of %s", o.client.Title)
+	}
+	setup := &clients.Setup{
+		Client: o.client, Entry: *entry, Project: o.Project,
+		Env: o.app.Env, Out: o.app.out, Err: o.app.err,
+		Lock: config.LockEdit,
+	}
+	if o.Write && o.URL == "" {
+		setup.Keep = func(old []string) []string { return o.line().Keep(old, entry.Args) }
+	}
+	return setup, nil
+}
+
+// remove removes the entry from the client, and the permissions of its tools.
 func (o *setupOptions) remove(ctx context.Context, setup *clients.Setup) error {
-	if !o.undo {
-		err := setup.Remove(ctx)
-		if err != nil || !o.client.Project {
-			return err
-		}
-		return setup.ForbidTools(ctx, setup.Permissions())
-	}
-	if len(o.was) > 0 {
-		o.app.notef("the entry %q of %s stays, since its file was changed after the setup; before it was: %s",
-			o.Name, o.client.Title, report.Printable(report.ShellLine(o.was...)))
-		return setup.ForbidTools(ctx, o.permitted)
-	}
 	err := setup.Remove(ctx)
-	if errors.Is(err, clients.ErrForeign) {
-		fmt.Fprintf(o.app.err, "%s has another server by the name %q now, which stays\n",
-			o.client.Title, o.Name)
-		err = nil
+	if err != nil || !o.client.Project {
+		return err
 	}
-	return errors.Join(err, setup.ForbidTools(ctx, o.permitted))
+	return setup.ForbidTools(ctx, setup.Permissions())
 }
 
 // write adds the entry to the client, and prints what the user has to know of it.

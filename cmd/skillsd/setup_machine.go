@@ -562,7 +562,21 @@ func (s *machineSetup) disconnect(ctx context.Context, client *clients.Client, o
 	if err != nil || all {
 		return err
 	}
-	opts := &setupOptions{app: a, client: client, Name: of.Entry, Remove: true, undo: true,
-		permitted: of.Permitted, was: of.Was}
-	return opts.run(ctx, nil)
+	opts := &setupOptions{app: a, client: client, Name: of.Entry, Remove: true}
+	setup, err := opts.setup(nil)
+	if err != nil {
+		return err
+	}
+	if len(of.Was) > 0 {
+		a.notef("the entry %q of %s stays, since its file was changed after the setup; before it was: %s",
+			of.Entry, client.Title, report.Printable(report.ShellLine(of.Was...)))
+		return setup.ForbidTools(ctx, of.Permitted)
+	}
+	err = setup.Remove(ctx)
+	if errors.Is(err, clients.ErrForeign) {
+		fmt.Fprintf(a.err, "%s has another server by the name %q now, which stays\n",
+			client.Title, of.Entry)
+		err = nil
+	}
+	return errors.Join(err, setup.ForbidTools(ctx, of.Permitted))
 }
