@@ -217,16 +217,25 @@ func (p *Plan) fetch(
 		return err
 	}
 	defer catalogue.Close()
-	var unread error // earlier publications may still be readable
-	defer func() { err = errors.Join(unread, err) }()
-	var wanted []*install.Lock
-	for published, err := range catalogue.Locks(ctx) {
-		unread = err
+	wanted, unread := published(ctx, catalogue, all, lacking)
+	if len(wanted) == 0 {
+		return unread
+	}
+	return errors.Join(unread, p.installAll(ctx, catalogue, wanted, lacking, logger))
+}
+
+// published returns the locks of published skills that are lacking, each with one skill, the last publication
+// of each. It deletes their names from lacking, which keeps the reason for a skill that is refused. With an
+// error about a publication that cannot be read, the locks are from later ones.
+func published(
+	ctx context.Context, catalogue *cluster.Catalogue, all []allowed, lacking map[string]error,
+) (wanted []*install.Lock, err error) {
+	for lock, err := range catalogue.Locks(ctx) {
 		if err != nil {
-			break
+			return wanted, err
 		}
 		for name, why := range lacking {
-			one := published.Filter(func(e *install.Entry) bool { return e.Name == name })
+			one := lock.Filter(func(e *install.Entry) bool { return e.Name == name })
 			if len(one.Skills) == 0 {
 				continue
 			}
@@ -241,9 +250,14 @@ func (p *Plan) fetch(
 			break
 		}
 	}
-	if len(wanted) == 0 {
-		return nil
-	}
+	return wanted, nil
+}
+
+// installAll installs published skills, and adds to lacking why one cannot be.
+func (p *Plan) installAll(
+	ctx context.Context, catalogue *cluster.Catalogue, wanted []*install.Lock, lacking map[string]error,
+	logger *slog.Logger,
+) (err error) {
 	cfg := install.Config{State: p.own[0].path, Trees: p.trees}
 	cfg.Admit, err = p.options.Process.Admit()
 	if err != nil {
