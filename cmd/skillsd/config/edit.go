@@ -146,6 +146,18 @@ func valueAt(mapping *yaml.Node, key string) int {
 	return 0
 }
 
+// child returns the value of a key in a mapping, to which it adds an empty one if the key is missing, and
+// reports whether the value has the kind.
+func child(mapping *yaml.Node, key string, kind yaml.Kind) (value *yaml.Node, isKind bool) {
+	at := valueAt(mapping, key)
+	if at == 0 {
+		mapping.Content = append(mapping.Content, scalar(key), &yaml.Node{Kind: kind})
+		at = len(mapping.Content) - 1
+	}
+	value = mapping.Content[at]
+	return value, value.Kind == kind
+}
+
 func scalar(value string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: value} }
 
 // Offer adds the tool that runs scripts to the offered tools, if it is missing.
@@ -185,18 +197,13 @@ func allows(entry *yaml.Node, skill, path string) bool {
 // comments, or a new one at the end. The entry gets the digest of the script and, unless it pins only the
 // script, tree as the digest of the skill's tree. The setting ask changes only if allowed sets it.
 func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
-	at := valueAt(e.root, "allow")
-	if at == 0 {
-		e.root.Content = append(e.root.Content, scalar("allow"), &yaml.Node{Kind: yaml.SequenceNode})
-		at = len(e.root.Content) - 1
-	}
-	list := e.root.Content[at]
-	if list.Kind != yaml.SequenceNode {
+	list, isList := child(e.root, "allow", yaml.SequenceNode)
+	if !isList {
 		return errors.New("allow is not a list")
 	}
 	entry := soleEntry(list, allowed)
 	foot := asMapping(entry)
-	at = valueAt(entry, "script")
+	at := valueAt(entry, "script")
 	if known, err := policy.ParseEntry(entry.Content[at].Value); err == nil {
 		// Options in the text form of an entry become keys.
 		allowed.PinScript = allowed.PinScript || known.PinScript
@@ -274,20 +281,12 @@ func drop(mapping *yaml.Node, key string) {
 
 // SetEnvironment replaces the definition of an environment, or adds it.
 func (e *AllowEdit) SetEnvironment(name string, made EnvironmentKey) error {
-	at := valueAt(e.root, "environments")
-	if at == 0 {
-		e.root.Content = append(e.root.Content, scalar("environments"), &yaml.Node{Kind: yaml.MappingNode})
-		at = len(e.root.Content) - 1
-	}
-	all := e.root.Content[at]
-	if all.Kind != yaml.MappingNode {
+	all, isMapping := child(e.root, "environments", yaml.MappingNode)
+	if !isMapping {
 		return errors.New("environments is not a mapping")
 	}
-	if valueAt(all, name) == 0 {
-		all.Content = append(all.Content, scalar(name), &yaml.Node{Kind: yaml.MappingNode})
-	}
-	one := all.Content[valueAt(all, name)]
-	if one.Kind != yaml.MappingNode {
+	one, isMapping := child(all, name, yaml.MappingNode)
+	if !isMapping {
 		return errors.New("environment " + name + " is not a mapping")
 	}
 	for key, packages := range map[string][]string{"python": made.Python, "node": made.Node} {

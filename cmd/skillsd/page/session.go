@@ -214,35 +214,32 @@ type Event struct {
 	Pretty  string
 }
 
-// recorded returns the event that a request names.
-func (p *Page) recorded(r *http.Request) (*provenance.Event, error) {
+// recorded returns the event that a request names, and its line.
+func (p *Page) recorded(r *http.Request) (e *provenance.Event, line []byte, err error) {
 	seq, err := strconv.ParseUint(r.PathValue("seq"), 10, 64)
 	if err != nil {
-		return nil, missing("an event has a number")
+		return nil, nil, missing("an event has a number")
 	}
 	s, err := p.find(r.Context(), r.PathValue("id"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	query := provenance.Query{Session: s.ID, From: seq}
 	for e, err := range p.Records.Events(r.Context(), query) {
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if e.Seq == seq {
-			return e, nil
+			line, err := provenance.EncodeLine(e)
+			return e, line, err
 		}
 		break
 	}
-	return nil, missing("the session has no event of this number")
+	return nil, nil, missing("the session has no event of this number")
 }
 
 func (p *Page) event(r *http.Request) (any, error) {
-	e, err := p.recorded(r)
-	if err != nil {
-		return nil, err
-	}
-	line, err := provenance.EncodeLine(e)
+	e, line, err := p.recorded(r)
 	if err != nil {
 		return nil, err
 	}
@@ -251,11 +248,7 @@ func (p *Page) event(r *http.Request) (any, error) {
 
 // eventLine answers with the line of an event as recorded.
 func (p *Page) eventLine(w http.ResponseWriter, r *http.Request) error {
-	e, err := p.recorded(r)
-	if err != nil {
-		return err
-	}
-	line, err := provenance.EncodeLine(e)
+	_, line, err := p.recorded(r)
 	if err != nil {
 		return err
 	}
