@@ -231,18 +231,15 @@ func (s *machineSetup) print(ctx context.Context) {
 		titles = []string{"none"}
 	}
 	a.notef("Clients  %s", strings.Join(titles, ", "))
-	names, dirs := map[string][]string{}, []string(nil)
-	for _, skill := range s.own {
-		if skill.Link {
-			continue
+	var dirs []string
+	isLink := func(skill clients.OwnSkill) bool { return skill.Link }
+	for _, group := range grouped(slices.DeleteFunc(slices.Clone(s.own), isLink)) {
+		var names []string
+		for _, skill := range group {
+			names = append(names, skill.Name)
 		}
-		if len(names[skill.Dir]) == 0 {
-			dirs = append(dirs, skill.Dir)
-		}
-		names[skill.Dir] = append(names[skill.Dir], skill.Name)
-	}
-	for i, dir := range dirs {
-		dirs[i] = fmt.Sprintf("%d in %s (%s)", len(names[dir]), report.Printable(dir), first(names[dir], 8))
+		dirs = append(dirs, fmt.Sprintf("%d in %s (%s)", len(names), report.Printable(group[0].Dir),
+			first(names, 8)))
 	}
 	if lock, err := a.readLock(); err == nil && len(lock.Skills) > 0 {
 		dirs = append(dirs, fmt.Sprintf("%d installed with skillsd", len(lock.Skills)))
@@ -274,34 +271,13 @@ func first(names []string, most int) string {
 
 // choose asks which clients to connect.
 func (s *machineSetup) choose(ctx context.Context) ([]*clients.Client, error) {
+	const answers = " [y, n, or some of the names] "
 	var names []string
 	for _, client := range s.fresh {
 		names = append(names, client.Name)
 	}
 	all := strings.Join(names, ", ")
-	const answers = " [y, n, or some of the names] "
-	prompt := "Connect " + all + " to skillsd?\n"
-	if !slices.ContainsFunc(s.fresh, func(c *clients.Client) bool { return !s.isConnected(c) }) {
-		prompt = "Write the entry of " + all + " again, with these flags?\n"
-	}
-	prompt += "Before a script runs, skillsd asks you and shows its arguments and files."
-	at := slices.IndexFunc(s.fresh, func(c *clients.Client) bool { return c.Project })
-	if at >= 0 {
-		prompt += "\n" + s.fresh[at].Title + " then does not ask a second time."
-	}
-	mute := slices.DeleteFunc(slices.Clone(s.fresh), func(c *clients.Client) bool {
-		return c.Asks != clients.No
-	})
-	if len(mute) > 0 {
-		prompt += "\nThrough " + titlesOf(mute) + " it cannot ask: a script runs there only if you\n" +
-			"allow it to run without a question, or approve the call in a terminal."
-	}
-	if s.files {
-		prompt += "\nScripts that you allow see the project directory in which the client works;\n" +
-			"`skillsd undo` returns the files that they change there. The client sees their\n" +
-			"output."
-	}
-	prompt += answers
+	prompt := s.question(all) + answers
 	for {
 		word, err := s.app.typed(ctx, prompt)
 		if err != nil {
@@ -320,6 +296,32 @@ func (s *machineSetup) choose(ctx context.Context) ([]*clients.Client, error) {
 		}
 		prompt = fmt.Sprintf("%q is none of %s", config.Clip(unknown), all) + answers
 	}
+}
+
+// question asks whether to connect the clients with names, and describes how scripts run then.
+func (s *machineSetup) question(names string) string {
+	prompt := "Connect " + names + " to skillsd?\n"
+	if !slices.ContainsFunc(s.fresh, func(c *clients.Client) bool { return !s.isConnected(c) }) {
+		prompt = "Write the entry of " + names + " again, with these flags?\n"
+	}
+	prompt += "Before a script runs, skillsd asks you and shows its arguments and files."
+	at := slices.IndexFunc(s.fresh, func(c *clients.Client) bool { return c.Project })
+	if at >= 0 {
+		prompt += "\n" + s.fresh[at].Title + " then does not ask a second time."
+	}
+	mute := slices.DeleteFunc(slices.Clone(s.fresh), func(c *clients.Client) bool {
+		return c.Asks != clients.No
+	})
+	if len(mute) > 0 {
+		prompt += "\nThrough " + titlesOf(mute) + " it cannot ask: a script runs there only if you\n" +
+			"allow it to run without a question, or approve the call in a terminal."
+	}
+	if s.files {
+		prompt += "\nScripts that you allow see the project directory in which the client works;\n" +
+			"`skillsd undo` returns the files that they change there. The client sees their\n" +
+			"output."
+	}
+	return prompt
 }
 
 // titlesOf returns the titles of some clients, as a part of a sentence.
