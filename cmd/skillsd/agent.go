@@ -52,8 +52,7 @@ func (a *app) byUser(what string) error {
 // rulesOfRun are the flags of run that affect what may run, or the evidence of the user's intent.
 const rulesOfRun = "skills-root allow-root no-default-roots allow-shadow allow-tool allow-skill-script " +
 	"cfc-enforcement-mode prompt-slot-role release allowed-tools tier-scripts profile " +
-	"skill-script-execution-target workspace workspace-from-client workspace-owner sandbox run-manifest " +
-	"state"
+	"skill-script-execution-target workspace workspace-from-client workspace-owner sandbox run-manifest state"
 
 // rulesByUser refuses, in an agent's shell, a run with rules from outside the configuration file: a flag or a
 // variable could allow a script just like an entry.

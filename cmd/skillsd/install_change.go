@@ -245,8 +245,7 @@ func newSyncCmd(a *app) *cobra.Command {
 			"already, with the same bytes from the same source, or whose signer the configuration " +
 			"trusts as much. --trust-tiers takes it for all.\n\n" +
 			"--from-cluster takes the lock file and the files that `skillsd publish` has put into " +
-			"--cluster with the same --cluster-key. Only signed skills are fetched from their " +
-			"sources.\n\n" +
+			"--cluster with the same --cluster-key. Only signed skills are fetched from their sources.\n\n" +
 			"The version that `skillsd rollback` returns to is restored too. If it is missing, the " +
 			"rest is repaired and the exit code is 3; --drop-earlier forgets it.",
 		Args: cobra.MaximumNArgs(1),

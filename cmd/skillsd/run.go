@@ -58,8 +58,7 @@ type runOptions struct {
 const runFlags = "skills-root allow-root scan-limit strict-roots no-default-roots allow-shadow " +
 	"disable-skill validation allow-tool allow-skill-script cfc-enforcement-mode prompt-slot-role release " +
 	"allowed-tools tier-scripts profile skill-script-execution-target workspace workspace-from-client " +
-	"workspace-owner " +
-	"limit sandbox sign-key keep-shown run-manifest"
+	"workspace-owner limit sandbox sign-key keep-shown run-manifest"
 
 func newRunCmd(a *app) *cobra.Command {
 	opts := &runOptions{app: a, all: pflag.NewFlagSet("serve", pflag.ContinueOnError)}

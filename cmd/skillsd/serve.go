@@ -34,8 +34,7 @@ func newServeCmd(a *app) *cobra.Command {
 			"  skillsd serve --http 127.0.0.1:8080 --auth-token-file tokens\n\n" +
 			"Installed skills are served, and before them the skills in the directories of " +
 			"--skills-root. Without --skills-root these are ./skills, ./.agents/skills, " +
-			"./.claude/skills and ./.github/skills (untrusted), ~/.agents/skills and " +
-			"~/.claude/skills.\n\n" +
+			"./.claude/skills and ./.github/skills (untrusted), ~/.agents/skills and ~/.claude/skills.\n\n" +
 			"No script runs unless `skillsd allow` allowed it.\n\n" +
 			"Every flag is also a variable and a key of the configuration file: see `skillsd help " +
 			"config`.",

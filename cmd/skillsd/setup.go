@@ -140,18 +140,15 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 	if client.Project {
 		flags.BoolVar(&opts.Permit, "approve-tools", false,
 			"let the client call the server's tools without a question of its own; skillsd still "+
-				"asks before a "+
-				"script runs, and shows what with")
+				"asks before a script runs, and shows what with")
 	}
 	flags.BoolVar(&opts.Files, "workspace", false,
-		"let scripts see the directory in which the client works, at /workspace; what they "+
-			"change there is "+
+		"let scripts see the directory in which the client works, at /workspace; what they change there is "+
 			"checked before it is applied, and what they print may say what is in it")
 	if client.Trust {
 		flags.BoolVar(&opts.Trust, "trust", true,
 			"let the client call the server's tools without asking; without it the client offers "+
-				"none of them "+
-				"to a run without a terminal")
+				"none of them to a run without a terminal")
 	}
 	flags.BoolVar(&opts.Write, "write", false, "set up the client")
 	flags.BoolVar(&opts.Remove, "remove", false, "remove the entry from the client")

@@ -404,8 +404,7 @@ func coreChecks(pattern string) []Check {
 		return nil
 	}
 	return []Check{warn("sandbox", "the host's crash handler is told of every script that crashes: "+
-		"its memory is "+
-		"left out, its registers and the start of its command line are not",
+		"its memory is left out, its registers and the start of its command line are not",
 		"have core files written or piped: sysctl kernel.core_pattern=core")}
 }
 

@@ -306,8 +306,7 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 	if report.IsTerminal(o.In) {
 		fmt.Fprintln(o.Err, "skillsd: note: this server waits for an MCP client on its input, which is "+
 			"your terminal")
-		fmt.Fprintln(o.Err, "skillsd: hint: an MCP client starts it automatically after "+
-			"`skillsd setup "+
+		fmt.Fprintln(o.Err, "skillsd: hint: an MCP client starts it automatically after `skillsd setup "+
 			"claude --write`; Ctrl-C ends this one")
 	}
 	if o.Begins != nil {

@@ -118,8 +118,7 @@ func (o *Show) since(now time.Time) (q provenance.Query, from time.Time, err err
 		}
 	}
 	return q, from, exit.Usagef("give the number of an event, an age such as 10m, or a time such "+
-		"as 15:04 or "+
-		"2006-01-02T15:04:05Z", "--since %q is neither a number, an age nor a time", o.Since)
+		"as 15:04 or 2006-01-02T15:04:05Z", "--since %q is neither a number, an age nor a time", o.Since)
 }
 
 // withChildren returns the line of an event with the ids of children as its last member.
