@@ -296,9 +296,8 @@ func newSessionExportCmd(a *app) *cobra.Command {
 			"outputs as the subject, and the content of the skill, script, arguments, sandbox, policy " +
 			"decision and place in the log as the predicate of type " + sessions.ExecutionType +
 			". With evals it is written into the new directory --to, as a run that the skill-creator of " +
-			"Anthropic grades, " +
-			"shows and counts; see `skillsd help session`. A log is not verified beyond its chain; see " +
-			"`skillsd session verify`. Without SESSION it is the newest.",
+			"Anthropic grades, shows and counts; see `skillsd help session`. A log is not verified " +
+			"beyond its chain; see `skillsd session verify`. Without SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -412,11 +411,10 @@ func newSessionVerifyCmd(a *app) *cobra.Command {
 			"and every text that was shown with it. The first difference is printed as FILE:LINE: WHAT " +
 			"and the exit code is 3. With --key, the key must also have signed the last event. Without " +
 			"SESSION it is the newest.\n\n" +
-			"A server with a key also signs a register of the sessions, ~register. A session that " +
-			"is shorter than the register says, or not the same, is a difference, and with --all " +
-			"one that is missing. " +
-			"--all prints the head of the register; kept elsewhere, it shows as --head that the " +
-			"register itself was not put back.",
+			"A server with a key also signs a register of the sessions, ~register. A session that is " +
+			"shorter than the register says, or not the same, is a difference, and with --all one that " +
+			"is missing. --all prints the head of the register; kept elsewhere, it shows as --head that " +
+			"the register itself was not put back.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runE(func(context.Context, []string) error { return opts.run(cmd, args) })(cmd, args)

@@ -479,8 +479,7 @@ func (i *Imports) Hint() string {
 	asked := i.Asked()
 	if i.Python != "" {
 		return "name another interpreter in the configuration, interpreters: {python: PATH}; see " +
-			"`skillsd help " +
-			"packages`"
+			"`skillsd help packages`"
 	}
 	_, libraries := i.unloadable()
 	switch {
