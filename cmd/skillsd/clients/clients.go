@@ -329,7 +329,8 @@ func gemini() *Client {
 		Name: "gemini", Title: "Gemini CLI", started: "gemini", Asks: No,
 		InProject: true, TokenEnv: true, Trust: true,
 		Expands: []string{"$"},
-		Note:    "Gemini CLI ended for individual accounts on 2026-06-18; see also: skillsd setup antigravity",
+		Note: "Gemini CLI ended for individual accounts on 2026-06-18; " +
+			"see also: skillsd setup antigravity",
 		servers: "mcpServers", http: "http", comments: true, variable: "${%s}",
 		skills: []string{".agents/skills", ".gemini/skills", "~/.agents/skills", "~/.gemini/skills",
 			"$GEMINI_CLI_HOME/.gemini/skills"},
