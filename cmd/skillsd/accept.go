@@ -108,8 +108,7 @@ func (a *app) accept(ctx context.Context, plan *install.Plan, trees []string, as
 		}
 	}
 	// A terminal that an agent opened is answered by its model.
-	if len(left) == 0 || !asks || a.agentShell() != "" ||
-		!report.IsTerminal(a.in) || !report.IsTerminal(a.err) {
+	if len(left) == 0 || !asks || a.agentShell() != "" || !a.hasTerminal() {
 		return nil
 	}
 	state, err := a.StateDir()

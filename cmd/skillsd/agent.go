@@ -10,7 +10,6 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
 // agentVariables are set by agents in the environment of commands that they run for a model, in their
@@ -53,8 +52,7 @@ func (a *app) byUser(what string) error {
 // rulesOfRun are the flags of run that affect what may run, or the evidence of the user's intent.
 const rulesOfRun = "skills-root allow-root no-default-roots allow-shadow allow-tool allow-skill-script " +
 	"cfc-enforcement-mode prompt-slot-role release allowed-tools tier-scripts profile " +
-	"skill-script-execution-target workspace workspace-from-client workspace-owner sandbox run-manifest " +
-	"state"
+	"skill-script-execution-target workspace workspace-from-client workspace-owner sandbox run-manifest state"
 
 // rulesByUser refuses, in an agent's shell, a run with rules from outside the configuration file: a flag or a
 // variable could allow a script just like an entry.
@@ -90,8 +88,7 @@ func (a *app) confirmed(ctx context.Context, yes bool, question string) (asked b
 	switch {
 	case yes:
 		return false, nil
-	// A question that is not seen, or that a pipe answers, is not answered by the user.
-	case !report.IsTerminal(a.in) || !report.IsTerminal(a.err):
+	case !a.hasTerminal():
 		return false, exit.Errorf(exit.Failure,
 			"read the output above, then add --yes",
 			"nothing is written: confirmation needs a terminal")

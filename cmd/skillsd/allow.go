@@ -11,7 +11,6 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
@@ -19,7 +18,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
-	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -82,26 +80,22 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 		return exit.Usagef("use "+strings.Join(askWords, ", "), "--ask: %q is unknown",
 			config.Clip(o.Ask))
 	}
-	var entry policy.Entry
-	if !o.List {
-		var err error
-		entry, err = parseScript(args[0])
-		if err != nil {
-			return err
-		}
-	}
-	// Reading is free for agents, only writing is the user's.
-	if !o.List && !o.DryRun {
-		if err := o.app.byUser("`skillsd allow`"); err != nil {
-			return err
-		}
-	}
 	if o.List {
 		snapshot, err := o.Reader.ScanAny(ctx, &o.app.Process)
 		if err != nil {
 			return err
 		}
 		return o.list(ctx, snapshot)
+	}
+	entry, err := parseScript(args[0])
+	if err != nil {
+		return err
+	}
+	// Reading is free for agents, only writing is the user's.
+	if !o.DryRun {
+		if err := o.app.byUser("`skillsd allow`"); err != nil {
+			return err
+		}
 	}
 	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
 	if err != nil {
@@ -132,39 +126,49 @@ func (a *app) installed() (install.Installed, error) {
 // Errors: *exit.Error for a no, and without a terminal or --yes.
 func (o *allowOptions) decide(ctx context.Context, name string, now policy.Ask) (bool, string, error) {
 	// How often to ask is not part of the question if a flag has answered it.
-	if o.Yes || o.Ask != "" || !report.IsTerminal(o.app.in) || !report.IsTerminal(o.app.err) {
+	if o.Yes || o.Ask != "" || !o.app.hasTerminal() {
 		asked, err := o.app.confirmed(ctx, o.Yes, "Allow "+name+" to run?")
 		return asked, "", err
 	}
 	before := map[policy.Ask]string{policy.AskSession: "you are asked once in a session, as now",
 		policy.AskNever: "you are not asked, as now"}[now]
-	prompt := "Allow " + name + " to run?\n" +
-		"  y        " + cmp.Or(before, "you are asked before each run") + "\n" +
-		"  always   you are asked before each run\n" +
-		"  session  you are asked until you allow it for the rest of a session\n" +
-		"  never    you are not asked: exactly these bytes run for every client that calls them\n"
-	choices := "[y, always, session, never, or n] "
-	if before == "" {
-		prompt = strings.Replace(prompt, "  always   you are asked before each run\n", "", 1)
-		choices = "[y, session, never, or n] "
-	}
+	prompt, choices := allowQuestion(name, before)
 	for {
 		word, err := o.app.typed(ctx, prompt+choices)
-		switch {
-		case err != nil:
+		if err != nil {
 			return true, "", err
-		case (word == "y" || word == "yes") && before == "":
-			// Without the word, a configuration that counts calls as commands of the user would not ask.
-			return true, string(policy.AskAlways), nil
-		case word == "y" || word == "yes":
+		}
+		switch word {
+		case "y", "yes":
+			if before == "" {
+				// Without the word, a configuration that counts calls as commands of the user would not ask.
+				return true, string(policy.AskAlways), nil
+			}
 			return true, "", nil
-		case slices.Contains(askWords, word):
-			return true, word, nil
-		case word == "" || word == "n" || word == "no":
+		case "", "n", "no":
 			return true, "", exit.Errorf(exit.Failure, "", "nothing is written")
+		}
+		if slices.Contains(askWords, word) {
+			return true, word, nil
 		}
 		prompt = ""
 	}
+}
+
+// allowQuestion returns the question whether a script may run, and the answers to it. before is how often the
+// user is asked now, in words; "" stands for the default.
+func allowQuestion(name, before string) (prompt, choices string) {
+	yes, always := "you are asked before each run", ""
+	choices = "[y, session, never, or n] "
+	if before != "" {
+		yes, always = before, "  always   you are asked before each run\n"
+		choices = "[y, always, session, never, or n] "
+	}
+	return "Allow " + name + " to run?\n" +
+		"  y        " + yes + "\n" +
+		always +
+		"  session  you are asked until you allow it for the rest of a session\n" +
+		"  never    you are not asked: exactly these bytes run for every client that calls them\n", choices
 }
 
 // allow shows one script and writes its entry.
@@ -173,7 +177,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	if err != nil {
 		return err
 	}
-	facts, err := o.factsOf(ctx, sk, entry)
+	facts, err := factsOf(ctx, sk, entry)
 	if err != nil {
 		return err
 	}
@@ -273,7 +277,7 @@ func (o *allowOptions) notServed(snapshot *skills.Snapshot, entry policy.Entry) 
 }
 
 // factsOf returns the facts of a script, if it can run and has the digest that the entry names.
-func (o *allowOptions) factsOf(
+func factsOf(
 	ctx context.Context, sk *skills.Skill, entry policy.Entry,
 ) (*report.ScriptFacts, error) {
 	facts, err := report.FactsOf(ctx, sk, entry.Path)
@@ -484,8 +488,8 @@ func parseScript(spec string) (policy.Entry, error) {
 	return entry, nil
 }
 
+// list prints the entries of the configuration, each with its state.
 func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) error {
-	rows := []serve.AllowRow{}
 	verdicts, err := serve.NewJudge(o.app.serveOptions(), nil)
 	if err != nil {
 		return err
@@ -494,34 +498,14 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 	if err != nil {
 		return err
 	}
-	finder := o.app.Interpreters()
-	keys, given := o.app.Cfg.Keys.Allow, o.app.givenWorkspaces()
-	for i := range keys {
-		entry, err := keys[i].Entry()
-		if err != nil {
-			return err
+	rows, err := verdicts.AllowRows(ctx, &o.app.Process, snapshot, installed)
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		if rows[i].Hint != "" {
+			rows[i].Detail += "; " + o.app.again(rows[i].Hint)
 		}
-		row := serve.AllowState(ctx, snapshot, entry, installed)
-		if row.State == serve.StateAllowed && verdicts.Unreleased(entry) {
-			row.State, row.Detail, row.Hint = serve.StateUnreleased, serve.Unreleased(entry),
-				serve.HintUnreleased
-		}
-		if row.State == serve.StateAllowed || row.State == serve.StateUnpinned {
-			// For entries in the sandbox SearchPath is empty.
-			found, err := finder.FindOnHost(ctx, string(row.Runtime), entry.SearchPath)
-			if err == nil && found != nil {
-				row.Program = found.Path
-			}
-		}
-		if row.Hint != "" {
-			row.Detail += "; " + o.app.again(row.Hint)
-		}
-		for _, ws := range given {
-			if text := ws.to(entry); text != "" && row.Target == policy.TargetSandbox {
-				row.Given = append(row.Given, text)
-			}
-		}
-		rows = append(rows, row)
 	}
 	if o.JSON {
 		return report.WriteJSON(o.app.out, rows)
@@ -544,53 +528,6 @@ func (o *allowOptions) printRows(rows []serve.AllowRow) {
 			o.app.printf("%s %s\n", report.Pad("", 11), report.Printable(row.Detail))
 		}
 	}
-}
-
-// givenWorkspace is a workspace that scripts are given.
-type givenWorkspace struct {
-	where string // in words
-	mode  sandbox.WorkspaceMode
-}
-
-// to returns what a script with an entry is given, in words; "" for nothing.
-func (g givenWorkspace) to(entry policy.Entry) string {
-	mode := g.mode
-	switch entry.Workspace {
-	case string(sandbox.WorkspaceNone):
-		return ""
-	case string(sandbox.WorkspaceRO):
-		mode = sandbox.WorkspaceRO
-	}
-	words := map[sandbox.WorkspaceMode]string{sandbox.WorkspaceRO: "to read",
-		sandbox.WorkspaceStaged: "changes are staged", sandbox.WorkspaceRW: "to write"}
-	return "workspace: " + g.where + " (" + words[mode] + ")"
-}
-
-// givenWorkspaces returns the workspaces that the configuration and the entries of this user's clients give
-// to scripts.
-func (a *app) givenWorkspaces() (list []givenWorkspace) {
-	add := func(value, client string, fromClient bool) {
-		if value == "" && !fromClient {
-			return
-		}
-		dir, mode := config.SplitWorkspace(value)
-		if dir == "" {
-			dir = "the directory in which " + client + " works"
-		} else if client != "the client" {
-			dir += ", in " + client
-		}
-		list = append(list, givenWorkspace{dir, mode})
-	}
-	add(a.Cfg.Keys.Workspace, "the client", a.Cfg.Keys.FromClient)
-	for _, client := range clients.All() {
-		lines := client.Commands(a.Env)
-		for _, name := range slices.Sorted(maps.Keys(lines)) {
-			values := clients.FlagValues(lines[name], "workspace")
-			add(strings.Join(values[max(len(values)-1, 0):], ""), client.Title,
-				slices.Contains(lines[name], "--workspace-from-client"))
-		}
-	}
-	return list
 }
 
 func newDisallowCmd(a *app) *cobra.Command {

@@ -51,7 +51,7 @@ func (a *app) approve(ctx context.Context, args []string) error {
 		return err
 	}
 	// There is no --yes: approving is a decision about what is shown, and a script shows it to no person.
-	if !report.IsTerminal(a.in) || !report.IsTerminal(a.err) {
+	if !a.hasTerminal() {
 		return exit.Errorf(exit.Failure, "type it in a terminal",
 			"nothing is approved: confirmation needs a terminal")
 	}

@@ -7,8 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-
-	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
 // openBrowser opens the operator's page in the user's browser, if the command has a terminal and a display.
@@ -18,7 +16,7 @@ import (
 func (a *app) openBrowser(ctx context.Context, state, link string) (end func()) {
 	end = func() {}
 	program := a.browser()
-	if program == "" || state == "" || !report.IsTerminal(a.in) || !report.IsTerminal(a.err) {
+	if program == "" || state == "" || !a.hasTerminal() {
 		return end
 	}
 	file, err := os.CreateTemp(state, "page-*.html")

@@ -33,44 +33,7 @@ type words = func(context.Context, typed) ([]string, cobra.ShellCompDirective)
 // setCompletion sets the completions of the commands below root, besides commands and flags: names of skills
 // and scripts, ids of sessions, profiles, and the words of options.
 func (a *app) setCompletion(root *cobra.Command) {
-	skillNames, scripts := a.complete(0, a.skillNames), a.complete(0, a.scripts)
-	arguments := map[string]cobra.CompletionFunc{
-		"show":     a.complete(1, a.skillNames),
-		"run":      a.complete(0, a.runWords),
-		"allow":    a.complete(1, a.scripts),
-		"disallow": a.complete(1, a.allowedScripts),
-	}
-	for _, name := range []string{"update", "remove", "enable", "disable", "rollback", "accept"} {
-		arguments[name] = a.complete(0, a.installedNames)
-	}
-	for _, name := range []string{"show", "verify", "replay", "export"} {
-		arguments["session "+name] = a.complete(1, a.sessionIDs)
-	}
-	flags := map[string]cobra.CompletionFunc{
-		"skill":              skillNames,
-		"pin-skill":          skillNames,
-		"name-only":          skillNames,
-		"disable-skill":      skillNames,
-		"allow-skill-script": scripts,
-		"resume":             a.complete(0, a.sessionIDs),
-		"profile":            a.complete(0, a.profileNames),
-		// For flags that differ by command, the command precedes the name.
-		"list --only":             fixed(listStates...),
-		"prompt --format":         fixed("xml", "text"),
-		"prompt --location":       fixed("path", "uri"),
-		"session export --format": fixed("json", "intoto", "evals"),
-		"validate --format":       fixed(formatText, formatSARIF),
-		"install --tier":          fixed(skills.TierNames()...),
-	}
-	for _, option := range config.Table() {
-		switch {
-		case option.Flag == "" || flags[option.Flag] != nil:
-		case option.Words != nil && option.Names == nil:
-			flags[option.Flag] = fixed(option.Words...)
-		case !option.Path.IsPath("") && option.Flag != "skills-root":
-			flags[option.Flag] = cobra.NoFileCompletions
-		}
-	}
+	arguments, flags := a.argumentCompletions(), a.flagCompletions()
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
 		// Otherwise "completion" would accept any word and print its help.
@@ -97,6 +60,54 @@ func (a *app) setCompletion(root *cobra.Command) {
 		}
 	}
 	visit(root)
+}
+
+// argumentCompletions returns the completions of the arguments of commands, by the words of the command.
+func (a *app) argumentCompletions() map[string]cobra.CompletionFunc {
+	arguments := map[string]cobra.CompletionFunc{
+		"show":     a.complete(1, a.skillNames),
+		"run":      a.complete(0, a.runWords),
+		"allow":    a.complete(1, a.scripts),
+		"disallow": a.complete(1, a.allowedScripts),
+	}
+	for _, name := range []string{"update", "remove", "enable", "disable", "rollback", "accept"} {
+		arguments[name] = a.complete(0, a.installedNames)
+	}
+	for _, name := range []string{"show", "verify", "replay", "export"} {
+		arguments["session "+name] = a.complete(1, a.sessionIDs)
+	}
+	return arguments
+}
+
+// flagCompletions returns the completions of the values of flags, by the name of the flag; for a flag that
+// differs by command, the command precedes the name.
+func (a *app) flagCompletions() map[string]cobra.CompletionFunc {
+	skillNames, scripts := a.complete(0, a.skillNames), a.complete(0, a.scripts)
+	flags := map[string]cobra.CompletionFunc{
+		"skill":                   skillNames,
+		"pin-skill":               skillNames,
+		"name-only":               skillNames,
+		"disable-skill":           skillNames,
+		"allow-skill-script":      scripts,
+		"resume":                  a.complete(0, a.sessionIDs),
+		"profile":                 a.complete(0, a.profileNames),
+		"list --only":             fixed(listStates...),
+		"prompt --format":         fixed("xml", "text"),
+		"prompt --location":       fixed("path", "uri"),
+		"session export --format": fixed("json", "intoto", "evals"),
+		"validate --format":       fixed(formatText, formatSARIF),
+		"install --tier":          fixed(skills.TierNames()...),
+	}
+	for _, option := range config.Table() {
+		switch {
+		case option.Flag == "" || flags[option.Flag] != nil:
+		case option.Words != nil && option.Names == nil:
+			flags[option.Flag] = fixed(option.Words...)
+		case !option.Path.IsPath("") && option.Flag != "skills-root":
+			flags[option.Flag] = cobra.NoFileCompletions
+		}
+	}
+	return flags
 }
 
 func fixed(words ...string) cobra.CompletionFunc {

@@ -108,7 +108,7 @@ func completeHelp(help *cobra.Command, args []string, _ string) ([]string, cobra
 var topicFiles embed.FS
 
 // topic is a page of Markdown about more than the flags of one command.
-type topic struct{ name, title, text string }
+type topic struct{ name, title string }
 
 // topicNames are the topics in the order of the list: what a first day needs in front.
 var topicNames = []string{
@@ -148,9 +148,8 @@ func topicText(name string) string {
 // topics returns all topics, in the order of the list.
 func topics() (found []topic) {
 	for _, name := range topicNames {
-		text := topicText(name)
-		title, _, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
-		found = append(found, topic{name, title, text})
+		title, _, _ := strings.Cut(strings.TrimPrefix(topicText(name), "# "), "\n")
+		found = append(found, topic{name, title})
 	}
 	return found
 }
@@ -211,11 +210,17 @@ type flagSection struct {
 	flags *pflag.FlagSet
 }
 
+// The headings of flags that belong to no section of options.
+const (
+	titleFew        = "Flags"
+	titleOthers     = "Other flags"
+	titleEverywhere = "Flags of every command"
+)
+
 // flagSections returns the flags of a command in groups, all of them or those that its help shows, and the
 // number of options that are left out. The last group has the flags of every command.
 func flagSections(cmd *cobra.Command, all bool) (sections []flagSection, left int) {
-	const few, others, everywhere = "Flags", "Other flags", "Flags of every command"
-	titles, sets := []string{few}, map[string]*pflag.FlagSet{}
+	sets := map[string]*pflag.FlagSet{}
 	add := func(title string, flag *pflag.Flag) {
 		if sets[title] == nil {
 			sets[title] = pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -227,54 +232,54 @@ func flagSections(cmd *cobra.Command, all bool) (sections []flagSection, left in
 		}
 		sets[title].AddFlag(&shown)
 	}
-	count, heading := 0, map[string]string{}
-	own := cmd.LocalNonPersistentFlags()
+	shown, left := shownFlags(cmd, all)
+	heading := map[string]string{}
 	for _, option := range config.Table() {
 		heading[option.Flag] = string(option.Section)
 	}
-	options := pflag.NewFlagSet("", pflag.ContinueOnError)
-	new(config.Options).Register(options)
-	// A flag of another command may have the name of an option and mean something else.
-	isOption := func(flag *pflag.Flag) bool {
-		option := options.Lookup(flag.Name)
-		return option != nil && option.Usage == flag.Usage
-	}
-	isShown := func(flag *pflag.Flag) bool {
-		return all || !flag.Hidden && (!isOption(flag) || isFront(cmd, flag.Name))
-	}
-	own.VisitAll(func(flag *pflag.Flag) {
-		if isShown(flag) {
-			count++
-		} else if !flag.Hidden {
-			left++
+	for _, flag := range shown {
+		title := titleFew
+		if len(shown) >= manyFlags { // headings over a few flags would be longer than the flags
+			title = cmp.Or(heading[flag.Name], titleOthers)
 		}
-	})
-	own.VisitAll(func(flag *pflag.Flag) {
-		switch {
-		case !isShown(flag):
-		// Headings over a few flags would be longer than the flags.
-		case count < manyFlags:
-			add(few, flag)
-		default:
-			add(cmp.Or(heading[flag.Name], others), flag)
-		}
-	})
-	cmd.PersistentFlags().VisitAll(func(flag *pflag.Flag) { add(everywhere, flag) })
+		add(title, flag)
+	}
+	cmd.PersistentFlags().VisitAll(func(flag *pflag.Flag) { add(titleEverywhere, flag) })
 	cmd.InheritedFlags().VisitAll(func(flag *pflag.Flag) {
 		// A command's own flag may have the name of an inherited one.
 		if cmd.LocalFlags().Lookup(flag.Name) != flag {
-			add(everywhere, flag)
+			add(titleEverywhere, flag)
 		}
 	})
+	titles := []string{titleFew}
 	for _, section := range config.Sections() {
 		titles = append(titles, string(section))
 	}
-	for _, title := range append(titles, others, everywhere) {
+	for _, title := range append(titles, titleOthers, titleEverywhere) {
 		if sets[title] != nil {
 			sections = append(sections, flagSection{title, sets[title]})
 		}
 	}
 	return sections, left
+}
+
+// shownFlags returns the own flags of a command, all of them or those that its help shows, and the number of
+// options that are left out.
+func shownFlags(cmd *cobra.Command, all bool) (shown []*pflag.Flag, left int) {
+	options := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(config.Options).Register(options)
+	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
+		// A flag of another command may have the name of an option and mean something else.
+		option := options.Lookup(flag.Name)
+		isOption := option != nil && option.Usage == flag.Usage
+		switch {
+		case all || !flag.Hidden && (!isOption || isFront(cmd, flag.Name)):
+			shown = append(shown, flag)
+		case !flag.Hidden:
+			left++
+		}
+	})
+	return shown, left
 }
 
 // frontFlags are the flags of options that the help of a command shows, by the name of the command. The help

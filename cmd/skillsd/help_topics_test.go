@@ -23,7 +23,7 @@ func TestTopicNames(t *testing.T) {
 		}
 	}
 	for _, topic := range topics() {
-		if topic.text == "" || topic.title == "" || len(topic.title) > 63 {
+		if topicText(topic.name) == "" || topic.title == "" || len(topic.title) > 63 {
 			t.Errorf("topic %s has the title %q", topic.name, topic.title)
 		}
 		if earlierTopics[topic.name] != "" {

@@ -36,11 +36,14 @@ type planned struct {
 	compute func(i *install.Installer) (*install.Plan, error)
 	// confirm runs before the plan is carried out, and may return an error to stop; may be nil.
 	confirm func(ctx context.Context, plan *install.Plan) error
-	print   func(plan *install.Plan) error // runs after the plan is carried out
+	print   func(plan *install.Plan) error // runs after the plan is carried out; may be nil
 }
 
-// apply carries a plan out, after the confirmation if there is one.
+// apply carries a plan out, after the confirmation if there is one. A dry run does nothing.
 func (p *planned) apply(ctx context.Context, plan *install.Plan, installed *installation) error {
+	if p.dry {
+		return nil
+	}
 	err := plan.Prepare(ctx)
 	// The status line must not be left above a question.
 	installed.line.Clear()
@@ -52,7 +55,10 @@ func (p *planned) apply(ctx context.Context, plan *install.Plan, installed *inst
 			return err
 		}
 	}
-	return plan.Apply(ctx)
+	if err := plan.Apply(ctx); err != nil {
+		return err
+	}
+	return installing.NoteHeld(installed.state, plan, installed.Lock())
 }
 
 // carryOut computes a plan, carries it out and prints it.
@@ -71,40 +77,42 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 	if err != nil {
 		return installing.Failure(err)
 	}
-	if !p.dry {
-		err = p.apply(ctx, plan, installed)
-		if err == nil {
-			err = installing.NoteHeld(installed.state, plan, installed.Lock())
-		}
-	}
-	err = errors.Join(err, plan.Close())
+	err = errors.Join(p.apply(ctx, plan, installed), plan.Close())
 	if err != nil {
 		return installing.Failure(err)
 	}
 	// Clear the status line before the result.
 	installed.line.Clear()
-	err = p.print(plan)
+	if p.print != nil {
+		err = p.print(plan)
+	}
 	// Report scripts whose pin no longer matches; otherwise a model's call would fail later.
 	for _, line := range installing.PinNotes(&a.Cfg, plan, p.dry) {
 		a.notef("skillsd: note: %s", line)
 	}
-	waiting := installing.Waiting(plan, p.dry)
 	if p.quiet {
-		waiting = nil
+		return err
 	}
-	for _, row := range waiting {
+	waits := a.warnWaiting(installing.Waiting(plan, p.dry))
+	if waits && err == nil && !p.some {
+		err = &exit.Error{Code: exit.Problems}
+	}
+	if !p.dry {
+		a.collectTrees(ctx, installed.Installer)
+	}
+	return err
+}
+
+// warnWaiting warns of skills that are installed and not served, each with a hint or none, and reports
+// whether there are any.
+func (a *app) warnWaiting(rows [][2]string) bool {
+	for _, row := range rows {
 		a.say("warning", row[0])
 		if row[1] != "" {
 			a.say("hint", row[1])
 		}
 	}
-	if len(waiting) > 0 && err == nil && !p.some {
-		err = &exit.Error{Code: exit.Problems}
-	}
-	if !p.dry && !p.quiet {
-		a.collectTrees(ctx, installed.Installer)
-	}
-	return err
+	return len(rows) > 0
 }
 
 // taken returns a function that returns the location of a skill served under a path from outside the
@@ -159,7 +167,7 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 				"SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR",
 				"SYSTEMROOT", "TEMP", "http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy",
 				"NO_PROXY", "all_proxy", "ALL_PROXY")},
-		Proxy:    a.proxy,
+		Proxy:    proxy,
 		Login:    a.RegistryLogin(),
 		Progress: line.Count,
 		Located: func(given string, full install.Request) {
@@ -208,7 +216,7 @@ func (a *app) environment(names ...string) []string {
 }
 
 // proxy returns the environment's proxy for a URL.
-func (a *app) proxy(at *url.URL) (*url.URL, error) {
+func proxy(at *url.URL) (*url.URL, error) {
 	return http.ProxyFromEnvironment(&http.Request{URL: at})
 }
 
@@ -222,6 +230,9 @@ type installOptions struct {
 	Plugins      []string
 	DryRun, JSON bool
 	Yes          bool
+
+	result  *report.Installation // of the plan
+	missing int                  // how many skills of the plan lack a requirement
 }
 
 func newInstallCmd(a *app) *cobra.Command {
@@ -277,8 +288,47 @@ func newInstallCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func (o *installOptions) run(ctx context.Context, args []string) (err error) {
+func (o *installOptions) run(ctx context.Context, args []string) error {
 	o.request.Source, o.request.Skills = args[0], args[1:]
+	if err := o.complete(); err != nil {
+		return err
+	}
+	state, err := o.app.StateDir()
+	if err != nil {
+		return err
+	}
+	options := o.Roots.ScanOptions()
+	if err := (&config.SkillOptions{Validation: "lenient"}).Apply(options, &o.app.Process); err != nil {
+		return err
+	}
+	return o.app.carryOut(ctx, planned{
+		roots: &o.Roots,
+		dry:   o.DryRun,
+		some:  o.isSome(),
+		confirm: func(ctx context.Context, plan *install.Plan) error {
+			return o.app.accept(ctx, plan, nil, !o.JSON && !o.Yes)
+		},
+		compute: func(i *install.Installer) (*install.Plan, error) {
+			plan, err := i.Add(ctx, o.request)
+			if err != nil {
+				return nil, o.failure(err)
+			}
+			o.result, err = report.NewInstallation(ctx, plan, state, o.DryRun)
+			if err != nil {
+				return plan, err
+			}
+			o.missing = plan.Lacking + o.result.MarkMissing(plan, i.Lock(), options)
+			return plan, nil
+		},
+		print: func(*install.Plan) error { return o.print() },
+	})
+}
+
+// isSome reports whether the user named no skills.
+func (o *installOptions) isSome() bool { return o.request.All || o.request.Plugin != "" }
+
+// complete completes the request from the flags, and refuses flags that do not fit.
+func (o *installOptions) complete() (err error) {
 	if len(o.request.Skills) > 0 && o.request.All {
 		return exit.Usagef("leave one of them out", "--all installs every skill, and skills are named too")
 	}
@@ -304,56 +354,26 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	o.request.Access, err = o.app.access(&o.access)
+	return err
+}
+
+// print prints the result. It returns an error if a skill was left out, or if one cannot be used.
+func (o *installOptions) print() error {
+	o.result.MarkWaiting()
+	var err error
+	if o.JSON {
+		err = report.WriteJSON(o.app.out, o.result)
+	} else {
+		o.result.Again = o.app.again
+		err = o.result.Print(o.app.out, o.app.err, o.app.columns(o.app.out))
+	}
 	if err != nil {
 		return err
 	}
-	state, err := o.app.StateDir()
-	if err != nil {
-		return err
+	if len(o.result.Refused) > 0 || o.missing > 0 && !(o.isSome() && o.result.Serves()) {
+		return &exit.Error{Code: exit.Problems}
 	}
-	var result *report.Installation
-	isSome := o.request.All || o.request.Plugin != ""
-	options, missing := o.Roots.ScanOptions(), 0
-	if err := (&config.SkillOptions{Validation: "lenient"}).Apply(options, &o.app.Process); err != nil {
-		return err
-	}
-	return o.app.carryOut(ctx, planned{
-		roots: &o.Roots,
-		dry:   o.DryRun,
-		some:  isSome,
-		confirm: func(ctx context.Context, plan *install.Plan) error {
-			return o.app.accept(ctx, plan, nil, !o.JSON && !o.Yes)
-		},
-		compute: func(i *install.Installer) (*install.Plan, error) {
-			plan, err := i.Add(ctx, o.request)
-			if err != nil {
-				return nil, o.failure(err)
-			}
-			result, err = report.NewInstallation(ctx, plan, state, o.DryRun)
-			if err != nil {
-				return plan, err
-			}
-			missing = plan.Lacking + result.MarkMissing(plan, i.Lock(), options)
-			return plan, nil
-		},
-		print: func(*install.Plan) error {
-			var err error
-			result.MarkWaiting()
-			if o.JSON {
-				err = report.WriteJSON(o.app.out, result)
-			} else {
-				result.Again = o.app.again
-				err = result.Print(o.app.out, o.app.err, o.app.columns(o.app.out))
-			}
-			if err != nil {
-				return err
-			}
-			if len(result.Refused) > 0 || missing > 0 && !(isSome && result.Serves()) {
-				err = &exit.Error{Code: exit.Problems}
-			}
-			return err
-		},
-	})
+	return nil
 }
 
 // access returns the access to sources. In an agent's shell only the configuration may name the trusted root

@@ -30,57 +30,35 @@ func inFull(lock *install.Lock, names []string) []string {
 	return full
 }
 
+// change is a command whose only arguments are names of installed skills.
+type change struct {
+	app  *app
+	verb string // past participle, for messages
+	do   func(*install.Installer, ...string) (*install.Plan, error)
+
+	isFree   bool     // an agent may do it: nothing is lost
+	isBack   bool     // it returns to earlier versions, which may need a review and are printed
+	accepted []string // by isBack: digests of versions that need none
+}
+
 // newChangeCmds returns the commands whose only arguments are names of installed skills.
 func newChangeCmds(a *app) []*cobra.Command {
-	var accepted []string // by rollback: digests
-	// verb is the past participle for the message. Only a user may serve a skill again or remove it; an agent
-	// may disable one, which loses nothing.
-	command := func(
-		verb string, do func(*install.Installer, ...string) (*install.Plan, error), cmd *cobra.Command,
-	) *cobra.Command {
-		cmd.Args = cobra.MinimumNArgs(1)
-		cmd.RunE = runE(func(ctx context.Context, names []string) error {
-			if verb != "disabled" {
-				if err := a.byUser("`skillsd " + cmd.Name() + "`"); err != nil {
-					return err
-				}
-			}
-			return a.carryOut(ctx, planned{
-				compute: func(i *install.Installer) (*install.Plan, error) {
-					names = inFull(i.Lock(), names)
-					return do(i, names...)
-				},
-				confirm: func(ctx context.Context, plan *install.Plan) error {
-					return a.confirmServed(ctx, plan, verb, accepted)
-				},
-				print: func(plan *install.Plan) error {
-					trees := map[string]string{}
-					for _, c := range plan.Changes {
-						if verb == "rolled back" {
-							trees[c.Name] = " to " + c.After.Tree.String()
-						}
-					}
-					for _, name := range names {
-						a.printf("%s %s%s\n", verb, name, trees[name])
-					}
-					return nil
-				},
-			})
-		})
-		return cmd
-	}
-	rollback := command("rolled back", (*install.Installer).Rollback, &cobra.Command{
+	back := &change{app: a, verb: "rolled back", do: (*install.Installer).Rollback, isBack: true}
+	rollback := &cobra.Command{
 		Use:   "rollback NAME...",
 		Short: "Return to the version of a skill before its last update",
 		Long: "Return to the version of installed skills before their last update: of all that you " +
 			"name, or of none. A second rollback undoes the first.\n\n" +
 			"An earlier version that needs a review and had none does not replace the version that is " +
 			"served. On a terminal you are asked; elsewhere --accept DIGEST accepts it.",
-	})
-	rollback.Flags().StringArrayVar(&accepted, "accept", nil,
+	}
+	rollback.Flags().StringArrayVar(&back.accepted, "accept", nil,
 		"serve the earlier version with this `DIGEST`, although it needs a review (repeatable)")
+	remove := &change{app: a, verb: "removed", do: (*install.Installer).Remove}
+	enable := &change{app: a, verb: "enabled", do: (*install.Installer).Enable}
+	disable := &change{app: a, verb: "disabled", do: (*install.Installer).Disable, isFree: true}
 	return []*cobra.Command{
-		command("removed", (*install.Installer).Remove, &cobra.Command{
+		remove.runIn(&cobra.Command{
 			Use:   "remove NAME...",
 			Short: "Remove installed skills",
 			Long: "Uninstall skills: all that you name, or none. They are removed from the lock file " +
@@ -88,45 +66,83 @@ func newChangeCmds(a *app) []*cobra.Command {
 				"session that loaded them is kept, or a server runs; the next command that changes " +
 				"what is installed deletes them, and so does `skillsd session gc`.",
 		}),
-		command("enabled", (*install.Installer).Enable, &cobra.Command{
+		enable.runIn(&cobra.Command{
 			Use:   "enable NAME...",
 			Short: "Serve disabled skills again",
 		}),
-		command("disabled", (*install.Installer).Disable, &cobra.Command{
+		disable.runIn(&cobra.Command{
 			Use: "disable NAME...", Short: "Stop serving installed skills without removing them",
 			Long: "Stop serving installed skills. They stay in the lock file; `skillsd enable` serves them " +
 				"again. For skills that are not installed there is `skillsd serve --disable-skill`.",
 		}),
-		rollback,
+		back.runIn(rollback),
 	}
 }
 
-// confirmServed asks about the versions of a plan that wait for a review and would replace served ones,
-// except for those with accepted digests. If one is left, nothing is changed.
-func (a *app) confirmServed(
-	ctx context.Context, plan *install.Plan, verb string, accepted []string,
-) error {
+// runIn makes a command run the change.
+func (c *change) runIn(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.MinimumNArgs(1)
+	cmd.RunE = runE(func(ctx context.Context, names []string) error {
+		if !c.isFree {
+			if err := c.app.byUser("`skillsd " + cmd.Name() + "`"); err != nil {
+				return err
+			}
+		}
+		return c.run(ctx, names)
+	})
+	return cmd
+}
+
+// run changes the skills with the names in the lock file, and prints them.
+func (c *change) run(ctx context.Context, names []string) error {
+	work := planned{
+		compute: func(i *install.Installer) (*install.Plan, error) {
+			names = inFull(i.Lock(), names)
+			return c.do(i, names...)
+		},
+		print: func(plan *install.Plan) error {
+			to := map[string]string{}
+			if c.isBack {
+				for _, changed := range plan.Changes {
+					to[changed.Name] = " to " + changed.After.Tree.String()
+				}
+			}
+			for _, name := range names {
+				c.app.printf("%s %s%s\n", c.verb, name, to[name])
+			}
+			return nil
+		},
+	}
+	if c.isBack {
+		work.confirm = c.confirm
+	}
+	return c.app.carryOut(ctx, work)
+}
+
+// confirm asks about the earlier versions that wait for a review and would replace served ones, except for
+// those with accepted digests. If one is left, nothing is changed.
+func (c *change) confirm(ctx context.Context, plan *install.Plan) error {
 	waits := func() []*install.Change {
 		return slices.DeleteFunc(plan.Waiting(), func(c *install.Change) bool { return !c.KeepsServed() })
 	}
 	if len(waits()) == 0 {
 		return nil
 	}
-	if err := a.accept(ctx, plan, accepted, true); err != nil {
+	if err := c.app.accept(ctx, plan, c.accepted, true); err != nil {
 		return err
 	}
 	left := waits()
 	if len(left) == 0 {
 		return nil
 	}
-	c := left[0]
+	first := left[0]
 	hint := "`skillsd update` takes the newest version"
-	if c.After.Verdict != policy.Refuse {
-		hint = "review it, then: " + report.ShellLine("skillsd", "rollback", c.Name) + " --accept " +
-			c.After.Tree.String()
+	if first.After.Verdict != policy.Refuse {
+		hint = "review it, then: " + report.ShellLine("skillsd", "rollback", first.Name) + " --accept " +
+			first.After.Tree.String()
 	}
-	return exit.Errorf(exit.Problems, hint, "%s was not %s: the version before %s", c.Name, verb,
-		report.Printable(report.Reasons(c.After.Verdict, c.After.Why)))
+	return exit.Errorf(exit.Problems, hint, "%s was not %s: the version before %s", first.Name, c.verb,
+		report.Printable(report.Reasons(first.After.Verdict, first.After.Why)))
 }
 
 // readLock reads the lock file without locking: it is always replaced as a whole.
@@ -205,6 +221,7 @@ type syncOptions struct {
 	Check, Trust, JSON bool
 	FromCluster        bool
 
+	again []string         // arguments of the command in a hint
 	found []install.Change // found by --check: content that no user has accepted
 }
 
@@ -228,8 +245,7 @@ func newSyncCmd(a *app) *cobra.Command {
 			"already, with the same bytes from the same source, or whose signer the configuration " +
 			"trusts as much. --trust-tiers takes it for all.\n\n" +
 			"--from-cluster takes the lock file and the files that `skillsd publish` has put into " +
-			"--cluster with the same --cluster-key. Only signed skills are fetched from their " +
-			"sources.\n\n" +
+			"--cluster with the same --cluster-key. Only signed skills are fetched from their sources.\n\n" +
 			"The version that `skillsd rollback` returns to is restored too. If it is missing, the " +
 			"rest is repaired and the exit code is 3; --drop-earlier forgets it.",
 		Args: cobra.MaximumNArgs(1),
@@ -258,10 +274,12 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	o.again = args
 	switch {
 	case o.FromCluster && len(args) > 0:
 		return exit.Usagef("leave one of them out", "--from-cluster takes the lock file from the cluster")
 	case o.FromCluster:
+		o.again = []string{"--from-cluster"}
 		catalogue, err := cluster.OpenCatalogue(ctx, &o.app.cluster, false, o.app.logger())
 		if err != nil {
 			return err
@@ -271,8 +289,7 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 		if err != nil {
 			return installing.Failure(err)
 		}
-		// The arguments are for the command in the hint.
-		o.sync.Files, args = catalogue.File, []string{"--from-cluster"}
+		o.sync.Files = catalogue.File
 	case o.app.Cfg.ClusterFlag() != "":
 		return exit.Usagef("add --from-cluster", "--%s has no effect without --from-cluster",
 			o.app.Cfg.ClusterFlag())
@@ -289,23 +306,26 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 		confirm: func(ctx context.Context, plan *install.Plan) error {
 			return o.app.accept(ctx, plan, nil, !o.JSON)
 		},
-		compute: func(i *install.Installer) (*install.Plan, error) {
-			if o.sync.Lock != nil && !o.Trust {
-				if err := installing.CheckTiers(&o.app.Process, args[0], i.Lock(), o.sync.Lock); err != nil {
-					return nil, err
-				}
-			}
-			plan, err := i.Sync(ctx, o.sync)
-			if err != nil {
-				return plan, err
-			}
-			if o.Check {
-				o.found, err = plan.AssessAll(ctx, o.sync)
-			}
-			return plan, err
-		},
-		print: func(plan *install.Plan) error { return o.print(plan, args) },
+		compute: func(i *install.Installer) (*install.Plan, error) { return o.compute(ctx, i) },
+		print:   o.print,
 	})
+}
+
+// compute computes the plan that makes the installation equal to the lock file.
+func (o *syncOptions) compute(ctx context.Context, i *install.Installer) (*install.Plan, error) {
+	if o.sync.Lock != nil && !o.Trust {
+		if err := installing.CheckTiers(&o.app.Process, o.again[0], i.Lock(), o.sync.Lock); err != nil {
+			return nil, err
+		}
+	}
+	plan, err := i.Sync(ctx, o.sync)
+	if err != nil {
+		return plan, err
+	}
+	if o.Check {
+		o.found, err = plan.AssessAll(ctx, o.sync)
+	}
+	return plan, err
 }
 
 // byUser refuses, in an agent's shell, options that extend trust or remove installed skills.
@@ -325,38 +345,24 @@ func (o *syncOptions) byUser() error {
 	return nil
 }
 
-// print prints the changes that were made, or would be.
-func (o *syncOptions) print(plan *install.Plan, args []string) error {
+// print prints the changes that were made, or would be. It returns an error if something is left to do.
+func (o *syncOptions) print(plan *install.Plan) error {
 	if o.JSON {
 		all := append(append([]install.Change{}, plan.Changes...), o.found...)
 		if err := report.WriteJSON(o.app.out, all); err != nil {
 			return err
 		}
+	} else {
+		o.printChanges(plan.Changes)
 	}
 	changed := 0
 	var lost []string
 	for _, c := range plan.Changes {
-		text := c.Name + ": " + c.What
-		if !o.Check {
-			text = c.Name + ": " + c.Done()
-		}
-		switch {
-		case c.Dropped:
-			text += "; the earlier version is forgotten: " + c.Lost
-		case c.Lost != "":
-			text += "; the earlier version is missing: " + c.Lost
-			lost = append(lost, c.Name)
-		}
 		if !c.Earlier || c.Lost == "" || c.Dropped {
 			changed++
 		}
-		if !o.JSON {
-			o.app.printf("%s\n", report.Printable(text))
-		}
-	}
-	for _, c := range o.found {
-		if !o.JSON {
-			o.app.printf("%s\n", report.Printable(c.Name+" "+report.Reasons(c.Verdict, c.Why)))
+		if c.Lost != "" && !c.Dropped {
+			lost = append(lost, c.Name)
 		}
 	}
 	count := report.Plural(changed, "skill")
@@ -371,7 +377,7 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 		if o.sync.Exact {
 			again = append(again, "--frozen")
 		}
-		return exit.Errorf(exit.Problems, "to change them: "+report.ShellLine(append(again, args...)...),
+		return exit.Errorf(exit.Problems, "to change them: "+report.ShellLine(append(again, o.again...)...),
 			"%s would change", count)
 	case len(lost) > 0:
 		return exit.Errorf(exit.Problems, "bring the source back and `skillsd sync`, "+
@@ -381,6 +387,26 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 		o.app.notef("changed %s", count)
 	}
 	return nil
+}
+
+// printChanges prints a line for each change, and for each content that --check found.
+func (o *syncOptions) printChanges(changes []install.Change) {
+	for _, c := range changes {
+		text := c.Name + ": " + c.What
+		if !o.Check {
+			text = c.Name + ": " + c.Done()
+		}
+		switch {
+		case c.Dropped:
+			text += "; the earlier version is forgotten: " + c.Lost
+		case c.Lost != "":
+			text += "; the earlier version is missing: " + c.Lost
+		}
+		o.app.printf("%s\n", report.Printable(text))
+	}
+	for _, c := range o.found {
+		o.app.printf("%s\n", report.Printable(c.Name+" "+report.Reasons(c.Verdict, c.Why)))
+	}
 }
 
 // updateOptions are the flags of update.
@@ -484,17 +510,8 @@ func (o *updateOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	// An agent's shell may look, but these decide in place of the user.
-	for _, deciding := range []struct {
-		flag  string
-		given bool
-	}{{"--accept", len(o.Accept) > 0}, {"--signed-by", access.SignedBy != ""}, {"--prune", o.moves.Prune}} {
-		if !deciding.given || o.Preview {
-			continue
-		}
-		if err := o.app.byUser(deciding.flag); err != nil {
-			return err
-		}
+	if err := o.byUser(access); err != nil {
+		return err
 	}
 	var rows []report.Update
 	isShown := false
@@ -526,6 +543,21 @@ func (o *updateOptions) run(ctx context.Context, args []string) error {
 			return o.print(rows)
 		},
 	})
+}
+
+// byUser refuses, in an agent's shell, options that decide in place of the user. A preview decides nothing.
+func (o *updateOptions) byUser(access install.Access) error {
+	switch {
+	case o.Preview:
+		return nil
+	case len(o.Accept) > 0:
+		return o.app.byUser("--accept")
+	case access.SignedBy != "":
+		return o.app.byUser("--signed-by")
+	case o.moves.Prune:
+		return o.app.byUser("--prune")
+	}
+	return nil
 }
 
 // show prints the changes.

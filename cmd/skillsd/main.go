@@ -20,6 +20,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/pasted"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver/session"
@@ -81,7 +82,7 @@ func (a *app) notef(format string, args ...any) {
 
 // main runs one command line and returns the exit code.
 func (a *app) main(ctx context.Context, args []string) int {
-	args, isPasted := pasted(args)
+	args, isPasted := pasted.Line(args)
 	if isPasted {
 		a.notef("skillsd: note: the command is read as: %s",
 			report.Printable(report.ShellLine(append([]string{"skillsd"}, args...)...)))
@@ -112,18 +113,8 @@ func (a *app) main(ctx context.Context, args []string) int {
 	}
 	hint := cmp.Or(failed.Hint, exit.SystemHint(failed.Err),
 		flagHint(cmd.CommandPath(), cmd.Flags(), failed.Flag))
-	// cobra prints its suggestions on separate lines.
-	text, suggestions, suggests := strings.Cut(failed.Err.Error(), "\n\nDid you mean this?\n")
-	meant := ""
-	if word := unknownCommand(text); word != "" {
-		meant = rootMeant(root, word, args)
-	}
-	switch {
-	case meant != "":
-		hint = meant + hint
-	case suggests:
-		hint = "did you mean " + strings.Join(strings.Fields(suggestions), " or ") + "?; " + hint
-	}
+	text, suggestion := suggested(root, failed.Err.Error(), args)
+	hint = suggestion + hint
 	// Each try of a waiting client would repeat the message in its log.
 	if a.retries && !a.started {
 		a.fault = a.WithoutSecrets(faultText(text, hint))
@@ -140,6 +131,28 @@ func (a *app) main(ctx context.Context, args []string) int {
 	}
 	a.serveFault(ctx, cmd, args, text, hint)
 	return failed.Code
+}
+
+// suggested returns the text of an error without the suggestions of cobra, which are on lines of their own,
+// and the start of a hint at the command that was meant, or "".
+func suggested(root *cobra.Command, text string, args []string) (rest, hint string) {
+	rest, suggestions, suggests := strings.Cut(text, "\n\nDid you mean this?\n")
+	if word := unknownCommand(rest); word != "" {
+		hint = rootMeant(root, word, args)
+	}
+	if hint == "" && suggests {
+		hint = "did you mean " + strings.Join(strings.Fields(suggestions), " or ") + "?; "
+	}
+	return rest, hint
+}
+
+// printableLines returns a text of several lines, each without control characters.
+func printableLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = report.Printable(lines[i])
+	}
+	return strings.Join(lines, "\n")
 }
 
 // say prints a message of the command, which may quote foreign names. A hint is not wrapped: it may be a
@@ -333,6 +346,10 @@ func (a *app) knownColumns(w io.Writer) int { return report.Columns(a.Env, w) }
 // columns is the maximum width of a line on w; 80 if unknown.
 func (a *app) columns(w io.Writer) int { return cmp.Or(a.knownColumns(w), 80) }
 
+// hasTerminal reports whether the user can read a question and answer it. A question that is not seen, or
+// that a pipe answers, is not answered by the user.
+func (a *app) hasTerminal() bool { return report.IsTerminal(a.in) && report.IsTerminal(a.err) }
+
 // await calls read with the input of the process and waits for it until ctx is done. Input read after that is
 // lost, so use it only at the end of a command.
 func (a *app) await(ctx context.Context, read func(in io.Reader) ([]byte, error)) ([]byte, error) {
@@ -389,12 +406,8 @@ func (a *app) typed(ctx context.Context, prompt string) (word string, err error)
 
 // answer asks the user at the terminal about a run.
 func (a *app) answer(ctx context.Context, q *session.Question) *session.Answer {
-	lines := strings.Split(q.Message, "\n")
-	for i := range lines {
-		lines[i] = report.Printable(lines[i])
-	}
 	answer := &session.Answer{State: q.State, Action: "decline", Chosen: true}
-	switch yes, err := a.confirm(ctx, strings.Join(lines, "\n")+"\nRun it once?"); {
+	switch yes, err := a.confirm(ctx, printableLines(q.Message)+"\nRun it once?"); {
 	// An interrupted question is not a refusal by the user, who may not have read it.
 	case err != nil:
 		answer.Action = "cancel"

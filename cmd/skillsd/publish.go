@@ -3,24 +3,17 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/installing"
+	"github.com/skillsd/skillsd/cmd/skillsd/publishing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
-	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/source/discovery"
-	"github.com/skillsd/skillsd/skills/source/oci"
 	"github.com/skillsd/skillsd/skills/source/plugin"
-	"github.com/skillsd/skillsd/skills/source/web"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -101,117 +94,88 @@ func newPublishCmd(a *app) *cobra.Command {
 	return cmd
 }
 
+// publishForms are the forms of the command, for a hint.
+const publishForms = "skillsd publish DIR takes one of FILE.tar.gz, oci://REGISTRY/REPOSITORY, --site DIR, " +
+	"--plugin NAME"
+
 func (o *publishOptions) run(ctx context.Context, args []string) error {
-	a, flag := o.app, o.app.Cfg.ClusterFlag()
-	const forms = "skillsd publish DIR takes one of FILE.tar.gz, oci://REGISTRY/REPOSITORY, --site DIR, " +
-		"--plugin NAME"
-	targets := len(args) - 1
+	places := max(len(args)-1, 0)
 	for _, given := range []string{o.Site, o.Plugin.Name} {
 		if given != "" {
-			targets++
+			places++
 		}
 	}
+	if len(args) == 0 {
+		return o.installed(ctx, places)
+	}
+	if err := o.check(args, places); err != nil {
+		return err
+	}
+	a := o.app
 	switch {
-	case len(args) == 0 && targets < 0 && flag == "" && len(a.cluster.Servers) == 0:
-		return exit.Usagef(forms+"; what is installed here is published with --cluster "+
-			"URL", "publish takes DIR first")
-	case len(args) == 0 && targets < 0:
-		return a.publishInstalled(ctx, o.JSON)
-	case len(args) == 0:
-		return exit.Usagef(forms, "publish takes DIR first")
-	case flag != "":
-		return exit.Usagef("leave one of them out: without DIR what is installed here goes to the cluster",
-			"--%s has no effect on the skills of a directory", flag)
-	case targets == 0:
-		full, err := filepath.Abs(args[0])
-		if err != nil {
-			return err
-		}
-		one := report.ShellLine("skillsd", "publish", args[0], archiveName(filepath.Base(full)))
-		return exit.Usagef("to write an archive: "+one+"; for a site, a plugin or a registry see "+
-			"`skillsd publish --help`", "publish takes DIR and one place to publish it")
-	case targets != 1:
-		return exit.Usagef(forms, "publish takes DIR and one place to publish it")
-	case !fsys.Exists(args[0]):
-		return exit.Usagef("give a directory with a SKILL.md, or with skills below it", "there is no %q",
-			report.Printable(args[0]))
 	case o.Plugin.Name != "":
 		return a.writePlugin(ctx, args[0], &o.Plugin)
 	case o.Site != "":
 		return a.publish(ctx, args[0], o.Site, o.JSON)
-	case strings.HasSuffix(args[1], ".tar.gz") && !strings.Contains(args[1], "://"):
+	case strings.Contains(args[1], "://"):
+		return a.push(ctx, args[0], args[1], o.JSON)
+	case strings.HasSuffix(args[1], ".tar.gz"):
 		return a.pack(ctx, args[0], args[1], o.JSON)
-	case !strings.Contains(args[1], "://"):
-		return exit.Usagef("to write an archive: skillsd publish "+report.ShellLine(args[0],
-			archiveName(args[1]))+"; for a registry, give a reference such as oci://host/skill:1.0",
-			"publish writes an archive to a file that ends in .tar.gz, and %q does not",
-			report.Printable(args[1]))
 	}
-	return a.push(ctx, args[0], args[1], o.JSON)
+	return exit.Usagef("to write an archive: skillsd publish "+report.ShellLine(args[0],
+		publishing.ArchiveName(args[1]))+"; for a registry, give a reference such as oci://host/skill:1.0",
+		"publish writes an archive to a file that ends in .tar.gz, and %q does not",
+		report.Printable(args[1]))
 }
 
-// archiveName returns the name of an archive that publish writes, for a name with another extension or none.
-func archiveName(name string) string {
-	for _, end := range []string{".zip", ".skill", ".tgz", ".tar", ".gz"} {
-		name = strings.TrimSuffix(name, end)
+// installed publishes what is installed here in a cluster.
+func (o *publishOptions) installed(ctx context.Context, places int) error {
+	a := o.app
+	switch {
+	case places == 0 && a.Cfg.ClusterFlag() == "" && len(a.cluster.Servers) == 0:
+		return exit.Usagef(publishForms+"; what is installed here is published with --cluster "+
+			"URL", "publish takes DIR first")
+	case places > 0:
+		return exit.Usagef(publishForms, "publish takes DIR first")
 	}
-	return strings.TrimRight(name, "/") + ".tar.gz"
+	return a.publishInstalled(ctx, o.JSON)
 }
 
-// published is the output of `skillsd publish --json`.
-type published struct {
-	Reference string                `json:"reference"` // with the tag, or the URL of a cluster
-	Digest    digest.Digest         `json:"digest"`    // of the tag's target, or of the lock file
-	Skills    []*discovery.Artifact `json:"skills"`    // file is the reference of each, by its digest
+// check refuses arguments that are not a directory and one place to publish it.
+func (o *publishOptions) check(args []string, places int) error {
+	flag := o.app.Cfg.ClusterFlag()
+	switch {
+	case flag != "":
+		return exit.Usagef("leave one of them out: without DIR what is installed here goes to the cluster",
+			"--%s has no effect on the skills of a directory", flag)
+	case places == 0:
+		full, err := filepath.Abs(args[0])
+		if err != nil {
+			return err
+		}
+		one := report.ShellLine("skillsd", "publish", args[0], publishing.ArchiveName(filepath.Base(full)))
+		return exit.Usagef("to write an archive: "+one+"; for a site, a plugin or a registry see "+
+			"`skillsd publish --help`", "publish takes DIR and one place to publish it")
+	case places != 1:
+		return exit.Usagef(publishForms, "publish takes DIR and one place to publish it")
+	case !fsys.Exists(args[0]):
+		return exit.Usagef("give a directory with a SKILL.md, or with skills below it", "there is no %q",
+			report.Printable(args[0]))
+	}
+	return nil
+}
+
+// publisher publishes with the logins and the proxy of the user.
+func (a *app) publisher() *publishing.Publisher {
+	return &publishing.Publisher{Proxy: proxy, Login: a.RegistryLogin(),
+		Warn: func(text string) { a.say("warning", text) }}
 }
 
 // push publishes skills in a registry.
 func (a *app) push(ctx context.Context, dir, to string, asJSON bool) error {
-	repository, tag, err := oci.Parse(to)
-	if err != nil {
-		return exit.Usagef("give a reference such as oci://host/skill:1.0", "%q %v", to, err)
-	}
-	list, err := discovery.Scan(ctx, dir)
-	if err != nil {
-		return unpublished(dir, err)
-	}
-	made := published{Reference: repository + ":" + tag}
-	var packs []*oci.Packed
-	for _, sk := range list {
-		data, artifact, err := discovery.Pack(ctx, sk)
-		if err != nil {
-			return unpublished(dir, err)
-		}
-		a.warnSecret(ctx, sk)
-		// A collection names its skills, and an installer could not choose between two.
-		for _, other := range made.Skills {
-			if other.Name == artifact.Name {
-				return unpublished(dir, fmt.Errorf("%s is the name of two skills", artifact.Name))
-			}
-		}
-		made.Skills = append(made.Skills, artifact)
-		packs = append(packs, &oci.Packed{Artifact: artifact, Data: data, Description: sk.Description(),
-			Version: sk.Frontmatter.Version})
-	}
-	home, err := oci.Home(repository)
+	made, err := a.publisher().Push(ctx, dir, to)
 	if err != nil {
 		return err
-	}
-	client := (&web.Client{Home: home, Proxy: a.proxy}).HTTP()
-	defer client.CloseIdleConnections()
-	fail := func(err error) error {
-		return installing.Failure(&install.FetchError{Source: repository, Err: err, Kind: install.KindOCI})
-	}
-	registry, err := oci.Open(repository, client, a.RegistryLogin())
-	if err != nil {
-		return fail(err)
-	}
-	made.Digest, err = registry.Publish(ctx, packs, tag)
-	if err != nil {
-		return fail(err)
-	}
-	for _, one := range made.Skills {
-		one.File = repository + "@" + one.Digest.String()
 	}
 	return a.printPublished(made, "as", asJSON)
 }
@@ -233,7 +197,7 @@ func (a *app) publishInstalled(ctx context.Context, asJSON bool) (err error) {
 			a.notef("%s is left out: it comes from a program, which no lock file starts elsewhere", e.Name)
 		}
 	}
-	made := published{Reference: strings.Join(a.cluster.Servers, " "), Digest: sum}
+	made := &publishing.Published{Reference: strings.Join(a.cluster.Servers, " "), Digest: sum}
 	for _, e := range lock.Skills {
 		made.Skills = append(made.Skills, &discovery.Artifact{Name: e.Name, Digest: e.Tree})
 	}
@@ -241,7 +205,7 @@ func (a *app) publishInstalled(ctx context.Context, asJSON bool) (err error) {
 }
 
 // printPublished prints what was published.
-func (a *app) printPublished(made published, how string, asJSON bool) error {
+func (a *app) printPublished(made *publishing.Published, how string, asJSON bool) error {
 	if asJSON {
 		return report.WriteJSON(a.out, made)
 	}
@@ -255,28 +219,8 @@ func (a *app) printPublished(made published, how string, asJSON bool) error {
 
 // pack writes the archive of one skill.
 func (a *app) pack(ctx context.Context, dir, file string, asJSON bool) error {
-	list, err := discovery.Scan(ctx, dir)
+	made, err := a.publisher().Pack(ctx, dir, file)
 	if err != nil {
-		return unpublished(dir, err)
-	}
-	if len(list) > 1 {
-		return exit.Usagef("give the directory of one; --site and oci:// publish all of them",
-			"%s has %d skills", dir, len(list))
-	}
-	data, made, err := discovery.Pack(ctx, list[0])
-	if err != nil {
-		return unpublished(dir, err)
-	}
-	a.warnSecret(ctx, list[0])
-	made.File = file
-	if file == "" {
-		made.File = made.Name + ".tar.gz"
-	}
-	next := filepath.Join(dir, "..", filepath.Base(made.File))
-	if err := outside(dir, made.File, report.ShellLine("skillsd", "publish", dir, next)); err != nil {
-		return err
-	}
-	if err := discovery.Write(made.File, data); err != nil {
 		return err
 	}
 	if asJSON {
@@ -286,37 +230,11 @@ func (a *app) pack(ctx context.Context, dir, file string, asJSON bool) error {
 	return nil
 }
 
-// warnSecret warns of the files of a published skill that look secret.
-func (a *app) warnSecret(ctx context.Context, sk *skills.Skill) {
-	index, err := sk.Index(ctx)
-	if err != nil {
-		return // the publication has failed
-	}
-	for _, d := range index.Diagnostics {
-		if d.Code == skills.CodeSecretFile {
-			a.say("warning", report.JoinPath(sk.Path, d.Path)+" is published, and "+d.Detail+"; "+d.Fix())
-		}
-	}
-}
-
 // publish writes the files of a web site.
 func (a *app) publish(ctx context.Context, dir, site string, asJSON bool) error {
-	err := outside(dir, filepath.Join(site, filepath.Dir(filepath.FromSlash(discovery.Path))),
-		"give another --site, outside of "+dir)
+	made, err := a.publisher().Site(ctx, dir, site)
 	if err != nil {
 		return err
-	}
-	list, err := discovery.Scan(ctx, dir)
-	var made []*discovery.Artifact
-	if err != nil {
-		return unpublished(dir, err)
-	}
-	made, err = discovery.Publish(ctx, list, site)
-	if err != nil {
-		return unpublished(dir, err)
-	}
-	for _, sk := range list {
-		a.warnSecret(ctx, sk)
 	}
 	if asJSON {
 		return report.WriteJSON(a.out, made)
@@ -328,46 +246,15 @@ func (a *app) publish(ctx context.Context, dir, site string, asJSON bool) error 
 	return nil
 }
 
-// writePlugin writes the manifests by which clients install a directory of skills as a plugin.
-func (a *app) writePlugin(ctx context.Context, dir string, p *plugin.Published) (err error) {
-	list, err := discovery.Scan(ctx, dir)
-	if err != nil {
-		return unpublished(dir, err)
-	}
-	for _, sk := range list {
-		p.Skills = append(p.Skills, sk.Dir)
-	}
-	p.Description = report.Plural(len(list), "skill") + ": " + report.OneLine(list[0].Description())
-	root, err := os.OpenRoot(dir)
+// writePlugin writes the manifests of a plugin.
+func (a *app) writePlugin(ctx context.Context, dir string, made *plugin.Published) error {
+	files, err := publishing.Plugin(ctx, dir, made)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, root.Close()) }()
-	files, err := plugin.Write(root, p)
-	if err != nil {
-		return exit.Errorf(exit.Failure, "", "%s: %w", report.Printable(dir), err)
-	}
 	for _, name := range files {
-		a.printf("%s\n", filepath.Join(dir, filepath.FromSlash(name)))
+		a.printf("%s\n", name)
 	}
-	a.notef("wrote the manifests of a plugin with %s", report.Plural(len(list), "skill"))
+	a.notef("wrote the manifests of a plugin with %s", report.Plural(len(made.Skills), "skill"))
 	return nil
-}
-
-// outside rejects an output path inside the published directory, which the next publication would include.
-func outside(dir, file, hint string) error {
-	if !config.Inside(file, dir) {
-		return nil
-	}
-	return exit.Usagef(hint, "%s lies in %s, so that the next time it would be published too",
-		report.Printable(file), report.Printable(dir))
-}
-
-// unpublished adds a hint to the error for a skill that cannot be published.
-func unpublished(dir string, err error) error {
-	hint := exit.SystemHint(err)
-	if hint == "" {
-		hint = "see what is wrong: " + report.ShellLine("skillsd", "validate", dir)
-	}
-	return exit.Errorf(exit.Failure, hint, "%s", report.Printable(fmt.Sprintf("%s: %v", dir, err)))
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/cmd/skillsd/unseen"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
@@ -57,8 +58,7 @@ type runOptions struct {
 const runFlags = "skills-root allow-root scan-limit strict-roots no-default-roots allow-shadow " +
 	"disable-skill validation allow-tool allow-skill-script cfc-enforcement-mode prompt-slot-role release " +
 	"allowed-tools tier-scripts profile skill-script-execution-target workspace workspace-from-client " +
-	"workspace-owner " +
-	"limit sandbox sign-key keep-shown run-manifest"
+	"workspace-owner limit sandbox sign-key keep-shown run-manifest"
 
 func newRunCmd(a *app) *cobra.Command {
 	opts := &runOptions{app: a, all: pflag.NewFlagSet("serve", pflag.ContinueOnError)}
@@ -165,16 +165,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	}
 	o.mounted, o.shows = p.WorkspacePath, p.Shows
 	if o.Stdin {
-		request.Stdin, err = o.app.await(ctx, func(in io.Reader) ([]byte, error) {
-			return io.ReadAll(io.LimitReader(in, mcpserver.MaxStdinBytes+1))
-		})
-		if err != nil {
-			return err
-		}
-		if len(request.Stdin) > mcpserver.MaxStdinBytes {
-			err = exit.Usagef("pass less, or let the script read a file of the project directory",
-				"--stdin: the input is longer than %s", config.Size(mcpserver.MaxStdinBytes))
-		}
+		request.Stdin, err = o.input(ctx)
 		if err != nil {
 			return err
 		}
@@ -192,6 +183,23 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	return o.call(ctx, sessions, request)
 }
 
+// input returns the standard input for the script.
+//
+// Errors: *exit.Error if it is too long; the error of reading.
+func (o *runOptions) input(ctx context.Context) ([]byte, error) {
+	data, err := o.app.await(ctx, func(in io.Reader) ([]byte, error) {
+		return io.ReadAll(io.LimitReader(in, mcpserver.MaxStdinBytes+1))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > mcpserver.MaxStdinBytes {
+		return nil, exit.Usagef("pass less, or let the script read a file of the project directory",
+			"--stdin: the input is longer than %s", config.Size(mcpserver.MaxStdinBytes))
+	}
+	return data, nil
+}
+
 // isForUser reports whether the output of a run goes to the user and not to a model: at a terminal, perhaps
 // through a pipe or into a file; or in a program of the user, such as a Makefile, if the user has let the
 // script run unattended. In a shell that an agent opened it goes to a model.
@@ -199,7 +207,7 @@ func (o *runOptions) isForUser(ctx context.Context, skill, path string) bool {
 	if o.app.Cfg.OriginOf("release").Kind != config.FromDefault || o.app.agentShell() != "" {
 		return false
 	}
-	if report.IsTerminal(o.app.err) && report.IsTerminal(o.app.in) {
+	if o.app.hasTerminal() {
 		return true
 	}
 	allowed, err := o.Serve.Allowlist()
@@ -251,8 +259,7 @@ func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, reque
 	request.Call.Method, request.Call.ToolCallID = mcpserver.ToolRun, "run"
 	// With --stdin the input belongs to the script, so an answer cannot be read from it. In a terminal opened
 	// by an agent the model would answer.
-	request.CanAsk = !o.Stdin && o.app.agentShell() == "" && report.IsTerminal(o.app.err) &&
-		report.IsTerminal(o.app.in)
+	request.CanAsk = !o.Stdin && o.app.agentShell() == "" && o.app.hasTerminal()
 	status := report.NewStatusLine(o.app.err)
 	request.Call.Progress = func(message string) { status.Set(request.Path + ": " + message) }
 	result, err := ses.RunScript(ctx, request)
@@ -365,110 +372,12 @@ func (o *runOptions) hintUnseen(request *session.RunRequest, r *session.RunResul
 	if err != nil || r.Output.ExecutionTarget != string(policy.TargetSandbox) {
 		return
 	}
-	dir = config.Resolved(dir) // as the workspace is
-	mounted := ""
+	view := unseen.View{Dir: config.Resolved(dir), Cwd: request.Cwd, Shows: o.shows}
 	if r.SeesWorkspace() {
-		mounted = cmp.Or(o.mounted, dir)
+		view.Mounted = cmp.Or(o.mounted, view.Dir)
 	}
-	for _, file := range mcpserver.Unseen(request.Args, request.Cwd, dir, mounted) {
-		if file.Inside != "" {
-			o.app.say("hint", file.Arg+" is "+file.Inside+" for the script")
-			continue
-		}
-		if leadsOut(dir, file.Arg) {
-			continue // hintElsewhere has it
-		}
-		hint := file.Arg + " does not exist for the script, which sees no files of yours: "
-		inside, isBelow := fsys.Below(dir, wholeArg(dir, file.Arg))
-		switch {
-		case !o.shows(dir):
-			hint += o.wayTo(dir, file.Arg)
-		case isBelow && !filepath.IsLocal(file.Arg):
-			hint += "add --workspace . to show it this directory, and name the file " +
-				filepath.ToSlash(inside)
-		default:
-			hint += "add --workspace . to show it this directory"
-		}
+	for _, hint := range view.Hints(request.Args) {
 		o.app.say("hint", hint)
-	}
-	o.hintElsewhere(request, dir, mounted)
-}
-
-// tempDir is the directory for temporary files, of which a sandbox has its own.
-const tempDir = "/tmp"
-
-// leadsOut reports whether an argument is a link, or below one, that leads out of a directory.
-func leadsOut(dir, arg string) bool {
-	_, isBelow := fsys.Below(dir, config.Resolved(wholeArg(dir, arg)))
-	return !isBelow
-}
-
-// wholeArg returns the absolute path of an argument that names a file from dir.
-func wholeArg(dir, arg string) string {
-	if filepath.IsAbs(arg) {
-		return filepath.Clean(arg)
-	}
-	return filepath.Join(dir, arg)
-}
-
-// wayTo returns how the script can be shown the file of an argument, which is outside of what it can be shown
-// with the current directory, dir.
-func (o *runOptions) wayTo(dir, arg string) string {
-	whole := wholeArg(dir, arg)
-	home, _ := os.UserHomeDir()
-	parent, name, mode := filepath.Dir(arg), filepath.Base(arg), ""
-	if real := config.Resolved(whole); fsys.Exists(whole) && leadsOut(filepath.Dir(whole), whole) {
-		whole, parent, name = real, filepath.Dir(real), filepath.Base(real) // of the link
-	}
-	if !fsys.Exists(whole) {
-		mode = ":staged" // the script makes it
-	}
-	at := filepath.Dir(whole)
-	if config.IsDir(whole) {
-		at, parent, name = whole, filepath.Join(parent, name), "."
-	}
-	if slices.Contains([]string{filepath.Clean(home), os.TempDir(), tempDir}, at) || !o.shows(at) {
-		// The other files there are not for the script.
-		return "move it to a directory that the script may see, and give that with --workspace"
-	}
-	return "to show it, --workspace " + report.ShellLine(parent+mode) + " -- " + report.ShellLine(name)
-}
-
-// hintElsewhere prints a hint about the first argument that names a file of the user outside of the directory
-// and of the workspace. System files have the same names in the sandbox, so that only names that lead up from
-// the directory, the home directory and the directory for temporary files are of interest.
-func (o *runOptions) hintElsewhere(request *session.RunRequest, dir, mounted string) {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return
-	}
-	isIn := func(file string, places ...string) bool {
-		return slices.ContainsFunc(places, func(place string) bool {
-			rel, isBelow := fsys.Below(place, file)
-			return place != "" && isBelow && rel != "."
-		})
-	}
-	for _, written := range request.Args {
-		arg := mcpserver.FileArg(written)
-		whole := wholeArg(dir, arg)
-		real := config.Resolved(whole)
-		leadsUp := !filepath.IsAbs(arg) && !filepath.IsLocal(arg)
-		isOwn := leadsUp && config.IsDir(filepath.Dir(whole)) ||
-			fsys.Exists(whole) && isIn(real, config.Resolved(home), home, os.TempDir(), tempDir)
-		// A name in the directory is one in the workspace, too.
-		isSeen := isIn(whole, dir) && isIn(real, dir) || isIn(whole, mounted) && isIn(real, mounted)
-		if arg == "" || !isOwn || isSeen || leadsUp && request.Cwd != "" {
-			continue
-		}
-		hint := arg + " does not exist for the script: "
-		switch {
-		case leadsUp:
-			hint = arg + " leads elsewhere for the script: "
-		case fsys.Exists(whole) && isIn(whole, dir, mounted):
-			hint = arg + " leads to " + real + ", which the script does not see: "
-		}
-		o.app.say("hint", hint+o.wayTo(dir, arg))
-		return // a run has one workspace
 	}
 }
 
@@ -489,33 +398,12 @@ func (o *runOptions) hintStdin(r *session.RunResult) {
 	}
 }
 
-// refused reports why a script was not run. The reason comes in words before its code.
+// refused prints how to look at the log of a run that was refused, and its report if that is wanted as JSON.
+// It returns the error with the reason, in words before its code.
 func (o *runOptions) refused(request *session.RunRequest, id string, err error) error {
-	result, failed := &runReport{Session: id}, &exit.Error{Code: exit.Failure, Err: err}
-	word, isModel := "not run", o.app.agentShell() != ""
-	if denied, ok := errors.AsType[*session.Denied](err); ok {
-		word, result.Denial = "refused", &denied.Object
-		object := &denied.Object
-		text := o.detailOf(denied)
-		failed.Hint = o.remedyOf(denied)
-		if isModel {
-			text, failed.Hint = object.Detail, object.Remedy
-		}
-		failed.Err = fmt.Errorf("refused: %s (%s, %s)", text, object.Code, object.Reason)
-	} else if plain, ok := errors.AsType[*session.Error](err); ok {
-		result.Error = &runError{string(plain.Code), plain.Message, plain.Remedy}
-		if output, ok := plain.Output.(cfharness.RunOutput); ok {
-			result.Result = &output
-		}
-		text, hint := plain.Public()+causeOf(plain), plain.Remedy
-		if !isModel {
-			text, hint = o.explained(request, plain, text)
-		}
-		failed.Err, failed.Hint = fmt.Errorf("%s (%s)", text, plain.Code), hint
-	} else if errors.Is(err, errCanceled) {
-		word = "canceled"
-		result.Error = &runError{"canceled", "the command was ended before the script ran", ""}
-	} else {
+	result := &runReport{Session: id}
+	word, failed := o.notRun(request, err, result)
+	if failed == nil {
 		return err
 	}
 	if id != "" {
@@ -525,6 +413,41 @@ func (o *runOptions) refused(request *session.RunRequest, id string, err error) 
 		return errors.Join(failed, report.WriteJSON(o.app.out, result))
 	}
 	return failed
+}
+
+// notRun adds the reason why a script was not run to its report, and returns the word for the outcome and the
+// error for the user. The error is nil if err is one of this process and not about the run.
+func (o *runOptions) notRun(
+	request *session.RunRequest, err error, result *runReport,
+) (word string, failed *exit.Error) {
+	isModel := o.app.agentShell() != ""
+	if denied, ok := errors.AsType[*session.Denied](err); ok {
+		object := &denied.Object
+		result.Denial = object
+		text, hint := object.Detail, object.Remedy
+		if !isModel {
+			text, hint = o.detailOf(denied), o.remedyOf(denied)
+		}
+		return "refused", &exit.Error{Code: exit.Failure, Hint: hint,
+			Err: fmt.Errorf("refused: %s (%s, %s)", text, object.Code, object.Reason)}
+	}
+	if plain, ok := errors.AsType[*session.Error](err); ok {
+		result.Error = &runError{string(plain.Code), plain.Message, plain.Remedy}
+		if output, ok := plain.Output.(cfharness.RunOutput); ok {
+			result.Result = &output
+		}
+		text, hint := plain.Public()+causeOf(plain), plain.Remedy
+		if !isModel {
+			text, hint = o.explained(request, plain, text)
+		}
+		return "not run", &exit.Error{Code: exit.Failure, Hint: hint,
+			Err: fmt.Errorf("%s (%s)", text, plain.Code)}
+	}
+	if errors.Is(err, errCanceled) {
+		result.Error = &runError{"canceled", "the command was ended before the script ran", ""}
+		return "canceled", &exit.Error{Code: exit.Failure, Err: err}
+	}
+	return "", nil
 }
 
 // explained returns the reason and the remedy of an error for the user, who may be told more than a client:

@@ -34,8 +34,7 @@ func newServeCmd(a *app) *cobra.Command {
 			"  skillsd serve --http 127.0.0.1:8080 --auth-token-file tokens\n\n" +
 			"Installed skills are served, and before them the skills in the directories of " +
 			"--skills-root. Without --skills-root these are ./skills, ./.agents/skills, " +
-			"./.claude/skills and ./.github/skills (untrusted), ~/.agents/skills and " +
-			"~/.claude/skills.\n\n" +
+			"./.claude/skills and ./.github/skills (untrusted), ~/.agents/skills and ~/.claude/skills.\n\n" +
 			"No script runs unless `skillsd allow` allowed it.\n\n" +
 			"Every flag is also a variable and a key of the configuration file: see `skillsd help " +
 			"config`.",
@@ -135,14 +134,11 @@ func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string,
 
 // faultText returns an error and its remedy, in the form for a client.
 func faultText(text, hint string) string {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = report.Printable(lines[i])
-	}
+	text = printableLines(text)
 	if hint != "" {
-		lines = append(lines, report.Printable(hint))
+		text += "\n" + report.Printable(hint)
 	}
-	return strings.Join(append(lines, "run `skillsd doctor`."), "\n")
+	return text + "\nrun `skillsd doctor`."
 }
 
 func newPageCmd(a *app) *cobra.Command {
@@ -211,11 +207,7 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 				strings.HasPrefix(option.Flag, "page") {
 				continue
 			}
-			values := []string{flag.Value.String()}
-			if list, ok := flag.Value.(pflag.SliceValue); ok {
-				values = list.GetSlice()
-			}
-			for _, value := range values {
+			for _, value := range config.FlagValues(flag) {
 				given = append(given, "--"+option.Flag+"="+value)
 			}
 		}

@@ -58,7 +58,7 @@ func newSessionListCmd(a *app) *cobra.Command {
 				return err
 			}
 			defer records.Close()
-			sessions, err := listSessions(ctx, records)
+			list, err := sessions.List(ctx, records)
 			if err != nil {
 				return err
 			}
@@ -67,18 +67,18 @@ func newSessionListCmd(a *app) *cobra.Command {
 				a.notef("note: %s; see `skillsd session verify --all`", report.Printable(err.Error()))
 			}
 			for _, id := range slices.Sorted(maps.Keys(missing)) {
-				sessions = append(sessions, provenance.Session{ID: id, CreatedAt: missing[id].Since,
+				list = append(list, provenance.Session{ID: id, CreatedAt: missing[id].Since,
 					Head:  provenance.Head{Seq: missing[id].Events, Hash: missing[id].Hash},
 					State: provenance.StateMissing})
 			}
 			switch {
 			case asJSON:
-				return report.WriteJSON(a.out, append([]provenance.Session{}, sessions...))
-			case len(sessions) == 0:
+				return report.WriteJSON(a.out, append([]provenance.Session{}, list...))
+			case len(list) == 0:
 				a.printf("no sessions in %s\n", report.Printable(dir))
 				return nil
 			}
-			rows := report.SessionRows(ctx, records, sessions)
+			rows := report.SessionRows(ctx, records, list)
 			local := mcpserver.LocalPrincipal().Name
 			return report.WriteSessions(a.out, rows, a.knownColumns(a.out), local, time.Now())
 		}),
@@ -89,8 +89,6 @@ func newSessionListCmd(a *app) *cobra.Command {
 
 // logger is for a command's connection to a cluster.
 func (a *app) logger() *slog.Logger { return serve.TextLogger(a.err, slog.LevelWarn, true) }
-
-const hintElsewhere = "--artifact-root or --state names another place"
 
 // records opens the recorded sessions for reading, and returns their location. The caller closes them.
 // Besides it, only the server and collectTrees depend on the kind of store.
@@ -105,67 +103,24 @@ func (a *app) records(ctx context.Context) (provenance.Reader, string, error) {
 	}
 	records, err := filestore.OpenReader(dir)
 	if err != nil {
-		return nil, "", exit.Errorf(exit.Failure, hintElsewhere, "%w", err)
+		return nil, "", exit.Errorf(exit.Failure, sessions.HintElsewhere, "%w", err)
 	}
 	return records, dir, nil
 }
 
-func listSessions(ctx context.Context, records provenance.Reader) ([]provenance.Session, error) {
-	sessions, err := provenance.ListSessions(ctx, records)
-	if errors.Is(err, provenance.ErrSilent) {
-		return nil, cluster.Failure(err)
-	}
-	if err != nil {
-		return nil, exit.Errorf(exit.Failure, hintElsewhere, "%w", err)
-	}
-	return sessions, nil
-}
-
-// minEnd is the minimum length of the end of an id that names a session.
-const minEnd = 8
-
-// findSession opens the recorded sessions and resolves name: an id, "latest", or a unique beginning or
-// end of an id. The caller closes the records.
-func (a *app) findSession(ctx context.Context, name string) (_ provenance.Reader, id string, err error) {
+// findSession opens the recorded sessions and finds the one that a name means, as [sessions.Find] does. The
+// caller closes the records.
+func (a *app) findSession(ctx context.Context, name string) (provenance.Reader, string, error) {
 	records, dir, err := a.records(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	defer func() {
-		if err != nil {
-			records.Close()
-		}
-	}()
-	sessions, err := listSessions(ctx, records)
+	id, err := sessions.Find(ctx, records, dir, name)
 	if err != nil {
+		records.Close()
 		return nil, "", err
 	}
-	var matches []string
-	end := strings.TrimPrefix(name, "…") // the page shows the end of an id
-	for i, s := range sessions {
-		if s.ID == name || name == "latest" && i == 0 {
-			return records, s.ID, nil
-		}
-		isEnd := len(end) >= minEnd && strings.HasSuffix(s.ID, end)
-		if name != "" && strings.HasPrefix(s.ID, name) || isEnd {
-			matches = append(matches, s.ID)
-		}
-	}
-	switch {
-	case len(matches) == 1:
-		return records, matches[0], nil
-	case len(matches) > 1:
-		err = exit.Errorf(exit.Failure, "give more of the id; see `skillsd session list`",
-			"%d sessions begin or end with %q", len(matches), name)
-	case len(sessions) == 0:
-		err = exit.Errorf(exit.Failure, "there are none in "+dir+
-			" yet: set a client up, as by `skillsd setup "+
-			"claude --write`, and use a skill in it; "+hintElsewhere,
-			"no session %q, and no other", name)
-	default:
-		err = exit.Errorf(exit.Failure, "see `skillsd session list`, or use latest", "no session %q", name)
-	}
-	return nil, "", err
+	return records, id, nil
 }
 
 // onSession is the RunE of a command about the session in its only argument, or about the newest one.
@@ -283,8 +238,27 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 	}
 	defer records.Close()
 	list, err := records.Collect(ctx, opts)
+	err = errors.Join(err, a.printCollected(list, opts.DryRun))
+	state, errState := a.StateDir()
+	if err != nil || opts.DryRun || errState != nil || !fsys.Exists(state) {
+		return err
+	}
+	// The sessions are deleted; if trees that only they named stay, that only costs space.
+	if installed, err := a.installation(ctx, nil); err == nil {
+		if n := a.collectTrees(ctx, installed.Installer); n > 0 {
+			a.notef("skillsd: note: removed %s that nothing needs any more from the store",
+				report.Plural(n, "tree"))
+		}
+		_ = installed.Close()
+	}
+	return nil
+}
+
+// printCollected prints which sessions were deleted, or would be. It returns an error for those that were
+// not, unless a server has them open.
+func (a *app) printCollected(list []provenance.Collected, dry bool) (err error) {
 	did := "deleted"
-	if opts.DryRun {
+	if dry {
 		did = "would delete"
 	}
 	bytes, count, registered := int64(0), 0, 0
@@ -309,19 +283,7 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 		err = errors.Join(err, exit.Errorf(exit.Failure, "give --sign-key FILE, the key of the server",
 			"kept %s: %w", report.Plural(registered, "session"), provenance.ErrRegistered))
 	}
-	state, errState := a.StateDir()
-	if err != nil || opts.DryRun || errState != nil || !fsys.Exists(state) {
-		return err
-	}
-	// The sessions are deleted; if trees that only they named stay, that only costs space.
-	if installed, err := a.installation(ctx, nil); err == nil {
-		if n := a.collectTrees(ctx, installed.Installer); n > 0 {
-			a.notef("skillsd: note: removed %s that nothing needs any more from the store",
-				report.Plural(n, "tree"))
-		}
-		_ = installed.Close()
-	}
-	return nil
+	return err
 }
 
 func newSessionExportCmd(a *app) *cobra.Command {
@@ -334,9 +296,8 @@ func newSessionExportCmd(a *app) *cobra.Command {
 			"outputs as the subject, and the content of the skill, script, arguments, sandbox, policy " +
 			"decision and place in the log as the predicate of type " + sessions.ExecutionType +
 			". With evals it is written into the new directory --to, as a run that the skill-creator of " +
-			"Anthropic grades, " +
-			"shows and counts; see `skillsd help session`. A log is not verified beyond its chain; see " +
-			"`skillsd session verify`. Without SESSION it is the newest.",
+			"Anthropic grades, shows and counts; see `skillsd help session`. A log is not verified " +
+			"beyond its chain; see `skillsd session verify`. Without SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -450,11 +411,10 @@ func newSessionVerifyCmd(a *app) *cobra.Command {
 			"and every text that was shown with it. The first difference is printed as FILE:LINE: WHAT " +
 			"and the exit code is 3. With --key, the key must also have signed the last event. Without " +
 			"SESSION it is the newest.\n\n" +
-			"A server with a key also signs a register of the sessions, ~register. A session that " +
-			"is shorter than the register says, or not the same, is a difference, and with --all " +
-			"one that is missing. " +
-			"--all prints the head of the register; kept elsewhere, it shows as --head that the " +
-			"register itself was not put back.",
+			"A server with a key also signs a register of the sessions, ~register. A session that is " +
+			"shorter than the register says, or not the same, is a difference, and with --all one that " +
+			"is missing. --all prints the head of the register; kept elsewhere, it shows as --head that " +
+			"the register itself was not put back.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runE(func(context.Context, []string) error { return opts.run(cmd, args) })(cmd, args)
@@ -488,7 +448,7 @@ func (o *sessionVerifyOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer records.Close()
-	list, err := listSessions(cmd.Context(), records)
+	list, err := sessions.List(cmd.Context(), records)
 	if err != nil {
 		return err
 	}

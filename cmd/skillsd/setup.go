@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,7 +18,8 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
-	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/cmd/skillsd/serveline"
 )
 
 // setupOptions are the flags of setup.
@@ -41,8 +40,6 @@ type setupOptions struct {
 	Settled  bool // the user was asked about the tools of the client
 
 	permitted []string // permissions that run added
-	undo      bool     // run reverts a setup, which added the permissions in permitted
-	was       []string // with undo: the command line of the user's entry, which the setup changed
 }
 
 func newSetupCmd(a *app) *cobra.Command {
@@ -143,18 +140,15 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 	if client.Project {
 		flags.BoolVar(&opts.Permit, "approve-tools", false,
 			"let the client call the server's tools without a question of its own; skillsd still "+
-				"asks before a "+
-				"script runs, and shows what with")
+				"asks before a script runs, and shows what with")
 	}
 	flags.BoolVar(&opts.Files, "workspace", false,
-		"let scripts see the directory in which the client works, at /workspace; what they "+
-			"change there is "+
+		"let scripts see the directory in which the client works, at /workspace; what they change there is "+
 			"checked before it is applied, and what they print may say what is in it")
 	if client.Trust {
 		flags.BoolVar(&opts.Trust, "trust", true,
 			"let the client call the server's tools without asking; without it the client offers "+
-				"none of them "+
-				"to a run without a terminal")
+				"none of them to a run without a terminal")
 	}
 	flags.BoolVar(&opts.Write, "write", false, "set up the client")
 	flags.BoolVar(&opts.Remove, "remove", false, "remove the entry from the client")
@@ -179,22 +173,11 @@ func argsAfterDash(cmd *cobra.Command, args []string) error {
 }
 
 func (o *setupOptions) run(ctx context.Context, args []string) error {
-	entry, err := o.entry(args)
+	setup, err := o.setup(args)
 	if err != nil {
 		return err
 	}
-	setup := &clients.Setup{
-		Client: o.client, Entry: *entry, Project: o.Project,
-		Env: o.app.Env, Out: o.app.out, Err: o.app.err,
-		Lock: config.LockEdit,
-	}
-	if o.Write && o.URL == "" {
-		setup.Keep = func(old []string) []string { return o.keep(old, entry.Args) }
-	}
 	switch {
-	case o.client.Pasted && (o.Write || o.Remove):
-		return exit.Usagef("run it without --write or --remove: it prints the entry, and the file to edit",
-			"skillsd does not change the file of %s", o.client.Title)
 	case o.Write:
 		return o.write(ctx, setup)
 	case o.Remove:
@@ -207,28 +190,36 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// remove removes the entry from the client, and the permissions of its tools: to undo a setup, only those
-// that it added.
+// setup returns the client with its entry.
+//
+// Errors: *exit.Error for flags that do not fit the client.
+func (o *setupOptions) setup(args []string) (*clients.Setup, error) {
+	entry, err := o.entry(args)
+	if err != nil {
+		return nil, err
+	}
+	if o.client.Pasted && (o.Write || o.Remove) {
+		const hint = "run it without --write or --remove: it prints the entry, and the file to edit"
+		return nil, exit.Usagef(hint, "skillsd does not change the file of %s", o.client.Title)
+	}
+	setup := &clients.Setup{
+		Client: o.client, Entry: *entry, Project: o.Project,
+		Env: o.app.Env, Out: o.app.out, Err: o.app.err,
+		Lock: config.LockEdit,
+	}
+	if o.Write && o.URL == "" {
+		setup.Keep = func(old []string) []string { return o.line().Keep(old, entry.Args) }
+	}
+	return setup, nil
+}
+
+// remove removes the entry from the client, and the permissions of its tools.
 func (o *setupOptions) remove(ctx context.Context, setup *clients.Setup) error {
-	if !o.undo {
-		err := setup.Remove(ctx)
-		if err != nil || !o.client.Project {
-			return err
-		}
-		return setup.ForbidTools(ctx, setup.Permissions())
-	}
-	if len(o.was) > 0 {
-		o.app.notef("the entry %q of %s stays, since its file was changed after the setup; before it was: %s",
-			o.Name, o.client.Title, report.Printable(report.ShellLine(o.was...)))
-		return setup.ForbidTools(ctx, o.permitted)
-	}
 	err := setup.Remove(ctx)
-	if errors.Is(err, clients.ErrForeign) {
-		fmt.Fprintf(o.app.err, "%s has another server by the name %q now, which stays\n",
-			o.client.Title, o.Name)
-		err = nil
+	if err != nil || !o.client.Project {
+		return err
 	}
-	return errors.Join(err, setup.ForbidTools(ctx, o.permitted))
+	return setup.ForbidTools(ctx, setup.Permissions())
 }
 
 // write adds the entry to the client, and prints what the user has to know of it.
@@ -289,9 +280,8 @@ func (o *setupOptions) permit(ctx context.Context, setup *clients.Setup) error {
 	if !o.client.Project {
 		return nil
 	}
-	isTerminal := report.IsTerminal(o.app.in) && report.IsTerminal(o.app.err)
 	// The file of a project is shared, so that a user must not decide for the others.
-	if !o.Permit && !o.Settled && o.Project == "" && isTerminal &&
+	if !o.Permit && !o.Settled && o.Project == "" && o.app.hasTerminal() &&
 		o.app.agentShell() == "" && !setup.PermitsTools(ctx) {
 		yes, err := o.app.confirm(ctx, o.client.Title+
 			" asks before it loads a skill, before it reads a file "+
@@ -432,201 +422,28 @@ func inCacheOfNPX(path string) bool {
 	return runtime.GOOS != "windows" && strings.Contains(path, "/_npx/")
 }
 
+// line returns the command line of the server that the client starts.
+func (o *setupOptions) line() *serveline.Line {
+	return &serveline.Line{Client: o.client, Project: o.Project != "", Workspace: o.Files,
+		NoWorkspace: o.noFiles, Err: o.app.err,
+		New: func() (*serve.Options, *pflag.FlagSet) {
+			given := *o.app // --config and similar flags may be on both sides of --
+			options, flags := given.serveOptions(), pflag.NewFlagSet("serve", pflag.ContinueOnError)
+			options.Register(flags)
+			given.Register(flags)
+			return options, flags
+		}}
+}
+
 // serveArgs returns the arguments after the command: serve with the flags that were given, each checked.
 func (o *setupOptions) serveArgs(args []string) ([]string, error) {
-	given := *o.app // --config and similar flags may be on both sides of --
-	serve, flags := given.serveOptions(), pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	serve.Register(flags)
-	given.Register(flags)
 	outside := [][2]string{{"artifact-root", o.app.Artifacts}, {"state", o.app.State}, {"config", o.app.File}}
 	for _, outer := range outside {
 		if outer[1] != "" {
 			args = append([]string{"--" + outer[0], outer[1]}, args...)
 		}
 	}
-	words := []string{"serve"}
-	if slices.Contains(clients.WithSkills(), o.client.Name) && !flagGiven(args, "client") {
-		words = append(words, "--client", o.client.Name)
-	}
-	if o.Files {
-		for _, name := range []string{"workspace", "workspace-from-client", "release"} {
-			if flagGiven(args, name) {
-				return nil, exit.Usagef("give one of them", "--workspace writes --%s itself", name)
-			}
-		}
-		if !o.client.InProject {
-			fmt.Fprintf(o.app.err, "note: in %s scripts may see another directory than your project:\n"+
-				"its first root, or where it starts the server\n", o.client.Title)
-		}
-		args = append([]string{"--workspace-from-client", "--workspace=:staged", "--release=observed"},
-			args...)
-	}
-	wrong := func(err error) error {
-		return &exit.Error{Code: exit.Usage, Err: fmt.Errorf("flags of serve: %w", err),
-			Hint: "see `skillsd serve --help`; they come after --: " +
-				"skillsd setup " + o.client.Name + " -- --skills-root DIR"}
-	}
-	err := flags.ParseAll(args, func(flag *pflag.Flag, value string) error {
-		if err := flags.Set(flag.Name, value); err != nil {
-			return err
-		}
-		written, err := o.serveWords(flag, value)
-		words = append(words, written...)
-		return err
-	})
-	if err != nil {
-		return nil, wrong(err)
-	}
-	if flags.NArg() > 0 {
-		return nil, wrong(fmt.Errorf("unexpected %q", flags.Arg(0)))
-	}
-	// A wrong entry would otherwise be found at the start of the client, where few users see it.
-	if _, err := serve.Allowlist(); err != nil {
-		return nil, wrong(err)
-	}
-	return words, nil
-}
-
-// serveWords returns the words of a flag of serve in the client's entry.
-func (o *setupOptions) serveWords(flag *pflag.Flag, value string) ([]string, error) {
-	if flag.Name == "http" || flag.Name == "unix" {
-		return nil, errors.New("the client starts a server of its own over stdio; " +
-			"for a running server give --http before --")
-	}
-	dir := regexp.MustCompile(`:(ro|staged|rw)$`).ReplaceAllString(value, "")
-	if flag.Name == "workspace" && o.Project == "" && dir != "" && !filepath.IsAbs(dir) {
-		return nil, fmt.Errorf("--workspace %s would be the same directory in every project; use "+
-			"`skillsd setup %s "+
-			"--workspace` for the one in which the client works, or give a whole path", value,
-			o.client.Name)
-	}
-	value, err := o.absolute(flag.Name, value)
-	switch {
-	case err != nil:
-		return nil, err
-	case flag.NoOptDefVal == "":
-		return []string{"--" + flag.Name, value}, nil
-	case value == flag.NoOptDefVal:
-		return []string{"--" + flag.Name}, nil
-	}
-	return []string{"--" + flag.Name + "=" + value}, nil
-}
-
-// ofWorkspace are the flags of serve that --workspace writes. If another workspace is given, none of an
-// earlier entry is kept: its output was released for the earlier one.
-var ofWorkspace = []string{"workspace", "workspace-from-client", "release"}
-
-// keep returns the arguments of an entry that replaces an earlier one of skillsd: what is given now, and the
-// flags of the earlier one that are not given now.
-func (o *setupOptions) keep(old, now []string) []string {
-	_, had := clients.ServeArgs(old)
-	start, given := clients.ServeArgs(now)
-	return append(slices.Clone(start), o.keepFlags(had, given)...)
-}
-
-// keepFlags is keep for the arguments of skillsd.
-func (o *setupOptions) keepFlags(old, now []string) []string {
-	had, errHad := o.serveFlags(old)
-	given, errGiven := o.serveFlags(now)
-	if errHad != nil || errGiven != nil {
-		return now // a flag of another version
-	}
-	gives := func(name string) bool {
-		return slices.ContainsFunc(given, func(f serveFlag) bool { return f.name == name })
-	}
-	newPlace := o.noFiles || gives("workspace") || gives("workspace-from-client")
-	var kept []serveFlag
-	for _, f := range had {
-		if !gives(f.name) && !(newPlace && slices.Contains(ofWorkspace, f.name)) {
-			kept = append(kept, f)
-		}
-	}
-	if len(kept) == 0 {
-		return now
-	}
-	changes := len(kept)+len(given) != len(had) ||
-		slices.ContainsFunc(given, func(f serveFlag) bool { return !slices.Contains(had, f) })
-	if !changes {
-		// The order of the flags stays, so that the client's file does not change at all.
-		return old
-	}
-	args, line := slices.Clone(now), []string{}
-	for _, f := range kept {
-		line = append(line, f.words()...)
-	}
-	fmt.Fprintf(o.app.err, "kept from the entry before: %s\n(to start anew: skillsd setup %s --remove)\n",
-		report.ShellLine(line...), o.client.Name)
-	return append(args, line...)
-}
-
-// serveFlag is a flag of serve with its value.
-type serveFlag struct {
-	name, value string
-	bare        bool // a switch that is on
-}
-
-// words returns the flag as the words of a command line.
-func (f serveFlag) words() []string {
-	if f.bare {
-		return []string{"--" + f.name}
-	}
-	return []string{"--" + f.name + "=" + f.value}
-}
-
-// serveFlags returns the flags of serve in a command line.
-func (o *setupOptions) serveFlags(args []string) (found []serveFlag, err error) {
-	given := *o.app
-	serve, flags := given.serveOptions(), pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	serve.Register(flags)
-	given.Register(flags)
-	err = flags.ParseAll(args, func(flag *pflag.Flag, value string) error {
-		found = append(found, serveFlag{flag.Name, value,
-			flag.NoOptDefVal != "" && value == flag.NoOptDefVal})
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if !slices.Equal(flags.Args(), []string{"serve"}) {
-		return nil, errors.New("not a command line of serve")
-	}
-	return found, nil
-}
-
-// flagGiven reports whether a flag is among arguments.
-func flagGiven(args []string, name string) bool {
-	return slices.ContainsFunc(args, func(arg string) bool {
-		flag, _, _ := strings.Cut(arg, "=")
-		return flag == "--"+name
-	})
-}
-
-// absolute makes a path in a flag's value absolute, because the client may start the server in any directory.
-func (o *setupOptions) absolute(flag, value string) (string, error) {
-	isPath := flag == "config"
-	for _, option := range config.Table() {
-		isPath = isPath || option.Flag == flag && option.Path.IsPath(value)
-	}
-	before, path := "", value
-	if flag == "skills-root" {
-		root, err := skills.ParseRoot(value)
-		if err != nil {
-			return "", err
-		}
-		isPath, path = true, root.Dir
-		before = strings.TrimSuffix(value, path)
-	}
-	switch {
-	case !isPath || path == "":
-		return value, nil
-	case path == "~" || strings.HasPrefix(path, "~/"):
-		return "", fmt.Errorf("--%s: the shell did not expand ~ in %q; "+
-			"put a space before the path, or write it out", flag, value)
-	case o.Project != "":
-		return value, nil
-	}
-	whole, err := filepath.Abs(path)
-	return before + whole, err
+	return o.line().Words(args)
 }
 
 // newSetupAdapterCmd returns the setup of cf-harness, which is not an MCP client: it gets an adapter.

@@ -183,7 +183,6 @@ func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
 		roots:   &config.RootOptions{NoDefaults: true},
 		quiet:   true,
 		compute: func(i *install.Installer) (*install.Plan, error) { return i.Add(ctx, request) },
-		print:   func(*install.Plan) error { return nil },
 	})
 	lock, unread := a.readLock()
 	if unread != nil {
@@ -205,7 +204,6 @@ func (s *machineSetup) installAdopted(ctx context.Context, dir string) error {
 		err = errors.Join(err, a.carryOut(ctx, planned{
 			quiet:   true,
 			compute: func(i *install.Installer) (*install.Plan, error) { return i.Remove(waiting...) },
-			print:   func(*install.Plan) error { return nil },
 		}))
 	}
 	back, wrong := s.record.Return(func(m clients.Move) bool {
@@ -234,8 +232,7 @@ func (s *machineSetup) warnOfShadows(ctx context.Context) {
 	}
 	for _, e := range lock.Skills {
 		sk := snapshot.Skill(e.Name)
-		if sk == nil || !e.Served() || !config.Inside(e.Origin.Source, filepath.Join(s.state, "adopted")) ||
-			config.Inside(sk.Root.Dir, s.state) {
+		if sk == nil || !e.Served() || !s.isAdopted(e) || config.Inside(sk.Root.Dir, s.state) {
 			continue
 		}
 		s.app.notef("skillsd: warning: %s: the skill in %s is used, not the one that was taken over; remove "+

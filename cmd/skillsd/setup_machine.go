@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -101,7 +100,13 @@ func (s *machineSetup) run(ctx context.Context, serveArgs []string) error {
 		s.next(s.found)
 		return nil
 	}
+	return s.apply(ctx, chosen, adopts, serveArgs)
+}
 
+// apply connects clients and, if adopts is set, takes over their skills.
+func (s *machineSetup) apply(
+	ctx context.Context, chosen []*clients.Client, adopts bool, serveArgs []string,
+) error {
 	unlock, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -160,7 +165,7 @@ func (s *machineSetup) prepare(serveFlags bool) error {
 	if flags > 0 || serveFlags {
 		s.fresh = s.found
 	}
-	if !s.yes && !(report.IsTerminal(s.app.in) && report.IsTerminal(s.app.err)) {
+	if !s.yes && !s.app.hasTerminal() {
 		return exit.Errorf(exit.Failure,
 			"to connect these clients without questions: skillsd setup --yes; one of them: skillsd setup "+
 				s.found[0].Name+" --write", "nothing was changed: the questions need a terminal")
@@ -226,18 +231,15 @@ func (s *machineSetup) print(ctx context.Context) {
 		titles = []string{"none"}
 	}
 	a.notef("Clients  %s", strings.Join(titles, ", "))
-	names, dirs := map[string][]string{}, []string(nil)
-	for _, skill := range s.own {
-		if skill.Link {
-			continue
+	var dirs []string
+	isLink := func(skill clients.OwnSkill) bool { return skill.Link }
+	for _, group := range grouped(slices.DeleteFunc(slices.Clone(s.own), isLink)) {
+		var names []string
+		for _, skill := range group {
+			names = append(names, skill.Name)
 		}
-		if len(names[skill.Dir]) == 0 {
-			dirs = append(dirs, skill.Dir)
-		}
-		names[skill.Dir] = append(names[skill.Dir], skill.Name)
-	}
-	for i, dir := range dirs {
-		dirs[i] = fmt.Sprintf("%d in %s (%s)", len(names[dir]), report.Printable(dir), first(names[dir], 8))
+		dirs = append(dirs, fmt.Sprintf("%d in %s (%s)", len(names), report.Printable(group[0].Dir),
+			first(names, 8)))
 	}
 	if lock, err := a.readLock(); err == nil && len(lock.Skills) > 0 {
 		dirs = append(dirs, fmt.Sprintf("%d installed with skillsd", len(lock.Skills)))
@@ -269,34 +271,13 @@ func first(names []string, most int) string {
 
 // choose asks which clients to connect.
 func (s *machineSetup) choose(ctx context.Context) ([]*clients.Client, error) {
+	const answers = " [y, n, or some of the names] "
 	var names []string
 	for _, client := range s.fresh {
 		names = append(names, client.Name)
 	}
 	all := strings.Join(names, ", ")
-	const answers = " [y, n, or some of the names] "
-	prompt := "Connect " + all + " to skillsd?\n"
-	if !slices.ContainsFunc(s.fresh, func(c *clients.Client) bool { return !s.isConnected(c) }) {
-		prompt = "Write the entry of " + all + " again, with these flags?\n"
-	}
-	prompt += "Before a script runs, skillsd asks you and shows its arguments and files."
-	at := slices.IndexFunc(s.fresh, func(c *clients.Client) bool { return c.Project })
-	if at >= 0 {
-		prompt += "\n" + s.fresh[at].Title + " then does not ask a second time."
-	}
-	mute := slices.DeleteFunc(slices.Clone(s.fresh), func(c *clients.Client) bool {
-		return c.Asks != clients.No
-	})
-	if len(mute) > 0 {
-		prompt += "\nThrough " + titlesOf(mute) + " it cannot ask: a script runs there only if you\n" +
-			"allow it to run without a question, or approve the call in a terminal."
-	}
-	if s.files {
-		prompt += "\nScripts that you allow see the project directory in which the client works;\n" +
-			"`skillsd undo` returns the files that they change there. The client sees their\n" +
-			"output."
-	}
-	prompt += answers
+	prompt := s.question(all) + answers
 	for {
 		word, err := s.app.typed(ctx, prompt)
 		if err != nil {
@@ -315,6 +296,32 @@ func (s *machineSetup) choose(ctx context.Context) ([]*clients.Client, error) {
 		}
 		prompt = fmt.Sprintf("%q is none of %s", config.Clip(unknown), all) + answers
 	}
+}
+
+// question asks whether to connect the clients with names, and describes how scripts run then.
+func (s *machineSetup) question(names string) string {
+	prompt := "Connect " + names + " to skillsd?\n"
+	if !slices.ContainsFunc(s.fresh, func(c *clients.Client) bool { return !s.isConnected(c) }) {
+		prompt = "Write the entry of " + names + " again, with these flags?\n"
+	}
+	prompt += "Before a script runs, skillsd asks you and shows its arguments and files."
+	at := slices.IndexFunc(s.fresh, func(c *clients.Client) bool { return c.Project })
+	if at >= 0 {
+		prompt += "\n" + s.fresh[at].Title + " then does not ask a second time."
+	}
+	mute := slices.DeleteFunc(slices.Clone(s.fresh), func(c *clients.Client) bool {
+		return c.Asks != clients.No
+	})
+	if len(mute) > 0 {
+		prompt += "\nThrough " + titlesOf(mute) + " it cannot ask: a script runs there only if you\n" +
+			"allow it to run without a question, or approve the call in a terminal."
+	}
+	if s.files {
+		prompt += "\nScripts that you allow see the project directory in which the client works;\n" +
+			"`skillsd undo` returns the files that they change there. The client sees their\n" +
+			"output."
+	}
+	return prompt
 }
 
 // titlesOf returns the titles of some clients, as a part of a sentence.
@@ -372,7 +379,7 @@ func (s *machineSetup) asksToAdopt(ctx context.Context) (bool, error) {
 	if len(s.fresh) > 0 {
 		space = "\n" // another question came before
 	}
-	where := report.Printable(filepath.Join(s.state, "adopted"))
+	where := report.Printable(clients.AdoptedDir(s.state))
 	if count == 1 {
 		return s.app.confirm(ctx, space+"Take over 1 skill, so that every client uses it through skillsd?\n"+
 			"Until then a client loads it itself, and runs its scripts without a sandbox.\n"+
@@ -483,7 +490,7 @@ func (s *machineSetup) undo(ctx context.Context) error {
 		return nil
 	}
 	does := s.undone()
-	if !s.yes && !(report.IsTerminal(a.in) && report.IsTerminal(a.err)) {
+	if !s.yes && !a.hasTerminal() {
 		return exit.Errorf(exit.Failure, "to do it without a question: skillsd setup --undo --yes",
 			"nothing was changed: skillsd setup --undo would %s, and asks on a terminal", does)
 	}
@@ -491,29 +498,44 @@ func (s *machineSetup) undo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lock, err := a.readLock()
-	if err != nil {
+	if err := s.removeAdopted(ctx); err != nil {
 		return err
-	}
-	var adopted []string
-	for _, e := range lock.Skills {
-		if config.Inside(e.Origin.Source, filepath.Join(s.state, "adopted")) {
-			adopted = append(adopted, e.Name)
-		}
-	}
-	if len(adopted) > 0 {
-		err = a.carryOut(ctx, planned{
-			compute: func(i *install.Installer) (*install.Plan, error) { return i.Remove(adopted...) },
-			print:   func(*install.Plan) error { return nil },
-		})
-		if err != nil {
-			return err
-		}
 	}
 	back, failed := s.record.Return(func(clients.Move) bool { return true })
 	if len(back) > 0 {
 		a.notef("moved %s back", skillsIn(back))
 	}
+	return errors.Join(failed, s.disconnectAll(ctx))
+}
+
+// removeAdopted uninstalls the skills that were taken over.
+func (s *machineSetup) removeAdopted(ctx context.Context) error {
+	lock, err := s.app.readLock()
+	if err != nil {
+		return err
+	}
+	var adopted []string
+	for _, e := range lock.Skills {
+		if s.isAdopted(e) {
+			adopted = append(adopted, e.Name)
+		}
+	}
+	if len(adopted) == 0 {
+		return nil
+	}
+	return s.app.carryOut(ctx, planned{
+		compute: func(i *install.Installer) (*install.Plan, error) { return i.Remove(adopted...) },
+	})
+}
+
+// isAdopted reports whether an installed skill was taken over from a client.
+func (s *machineSetup) isAdopted(e *install.Entry) bool {
+	return config.Inside(e.Origin.Source, clients.AdoptedDir(s.state))
+}
+
+// disconnectAll disconnects the clients that setups connected. The record loses only what was undone, so that
+// undo can be repeated after a failure.
+func (s *machineSetup) disconnectAll(ctx context.Context) (failed error) {
 	// Two entries of one client may be in the same file, which the last one changed last.
 	for _, connection := range slices.Backward(slices.Clone(s.record.Clients)) {
 		client := clients.Named(connection.Client)
@@ -524,7 +546,6 @@ func (s *machineSetup) undo(ctx context.Context) error {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", client.Title, err))
 			continue
 		}
-		// The record loses only what was undone, so that undo can be repeated after a failure.
 		failed = errors.Join(failed, s.record.Disconnected(connection.Client, connection.Entry))
 	}
 	return failed
@@ -543,7 +564,21 @@ func (s *machineSetup) disconnect(ctx context.Context, client *clients.Client, o
 	if err != nil || all {
 		return err
 	}
-	opts := &setupOptions{app: a, client: client, Name: of.Entry, Remove: true, undo: true,
-		permitted: of.Permitted, was: of.Was}
-	return opts.run(ctx, nil)
+	opts := &setupOptions{app: a, client: client, Name: of.Entry, Remove: true}
+	setup, err := opts.setup(nil)
+	if err != nil {
+		return err
+	}
+	if len(of.Was) > 0 {
+		a.notef("the entry %q of %s stays, since its file was changed after the setup; before it was: %s",
+			of.Entry, client.Title, report.Printable(report.ShellLine(of.Was...)))
+		return setup.ForbidTools(ctx, of.Permitted)
+	}
+	err = setup.Remove(ctx)
+	if errors.Is(err, clients.ErrForeign) {
+		fmt.Fprintf(a.err, "%s has another server by the name %q now, which stays\n",
+			client.Title, of.Entry)
+		err = nil
+	}
+	return errors.Join(err, setup.ForbidTools(ctx, of.Permitted))
 }

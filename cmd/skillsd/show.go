@@ -60,9 +60,18 @@ func (o *listOptions) show(ctx context.Context, args []string) error {
 	if err := report.PrintSkill(o.app.out, &row); err != nil {
 		return err
 	}
+	o.warnScripts(ctx, sk, &row, verdicts.Allow.Entries())
+	return cmp.Or(ctx.Err(), missing)
+}
+
+// warnScripts warns of what keeps the allowed scripts of a skill from running here, and names the packages
+// that its author asks for.
+func (o *listOptions) warnScripts(
+	ctx context.Context, sk *skills.Skill, row *report.SkillRow, allowed []policy.Entry,
+) {
 	looker := &environments.Looker{Process: &o.app.Process, Sandbox: o.app.Cfg.Keys.Sandbox}
 	inSandbox := false
-	for _, entry := range verdicts.Allow.Entries() {
+	for _, entry := range allowed {
 		if entry.Skill != sk.Path {
 			continue
 		}
@@ -85,10 +94,9 @@ func (o *listOptions) show(ctx context.Context, args []string) error {
 	if inSandbox {
 		o.app.warnSandbox(ctx)
 	}
-	if offer := looker.Offer(sk, verdicts.Allow.Entries()); offer != "" {
+	if offer := looker.Offer(sk, allowed); offer != "" {
 		o.app.notef("skillsd: note: its author names packages; this provides them: %s", offer)
 	}
-	return cmp.Or(ctx.Err(), missing)
 }
 
 // findSkill finds a skill like the server, or else a withheld one.

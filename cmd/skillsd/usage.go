@@ -12,6 +12,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/pasted"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
@@ -43,26 +44,14 @@ func (a *app) again(text string) string {
 			names += whatFlags
 		}
 		for name := range strings.FieldsSeq(names) {
-			given := a.ran.Flag(name)
-			if given == nil || !given.Changed || next.Flag(name) == nil {
-				continue
-			}
 			if name == "skills-root" && next.Flag("insecure-transport") != nil {
 				continue // installed skills are not in roots
 			}
-			values := []string{given.Value.String()}
-			if many, ok := given.Value.(pflag.SliceValue); ok {
-				values = many.GetSlice()
+			if !given(name) || next.Flag(name) == nil {
+				continue
 			}
-			for _, value := range values {
-				switch given.NoOptDefVal {
-				case "":
-					more = append(more, []string{"--" + name, value})
-				case value:
-					more = append(more, []string{"--" + name})
-				default:
-					more = append(more, []string{"--" + name + "=" + value})
-				}
+			for _, value := range config.FlagValues(a.ran.Flag(name)) {
+				more = append(more, config.FlagWords(a.ran.Flag(name), value))
 			}
 		}
 		return len(words) - len(rest), more
@@ -166,13 +155,7 @@ func commandMeant(cmd *cobra.Command, word string) string {
 // rootMeant returns the start of a hint for a word that is no command of skillsd, or "". args are the
 // arguments from that word on.
 func rootMeant(root *cobra.Command, word string, args []string) string {
-	// A command of another installer may have been pasted.
-	if slices.Contains(pastedRunners, word) {
-		rest := withoutRunners(args)
-		if len(rest) > 1 && isWord(rest[0], "skills") {
-			word = rest[1]
-		}
-	}
+	word = pasted.Meant(word, args)
 	meant := commandMeant(root, word)
 	if sub, _, err := root.Find([]string{word}); err == nil && sub != root {
 		meant = sub.Name()

@@ -120,13 +120,16 @@ type Record struct {
 	state string
 }
 
+// AdoptedDir returns the directory of adopted skills in a state directory.
+func AdoptedDir(state string) string { return filepath.Join(state, adoptedDir) }
+
 // RecordFile returns the file of the record in a state directory.
 func RecordFile(state string) string { return filepath.Join(state, "setup.json") }
 
 // OpenRecord reads the record in a state directory; without one it is empty.
 func OpenRecord(state string) (*Record, error) {
 	r := &Record{state: state}
-	data, err := fsys.ReadFile(RecordFile(state), maxRecord, func(fs.FileInfo) error { return nil })
+	data, err := fsys.ReadFile(RecordFile(state), maxRecord, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
 	}
@@ -137,7 +140,7 @@ func OpenRecord(state string) (*Record, error) {
 		return nil, fmt.Errorf("%s is not a record of a setup: %w", RecordFile(state), err)
 	}
 	// Return renames what the record names. A changed record could otherwise move any directory of the user.
-	base := target(filepath.Join(state, adoptedDir))
+	base := target(AdoptedDir(state))
 	for _, move := range r.Moves {
 		// The state directory may have been given by another path.
 		above := filepath.Dir(filepath.Dir(filepath.Clean(move.To)))
@@ -149,8 +152,8 @@ func OpenRecord(state string) (*Record, error) {
 	return r, nil
 }
 
-// Save writes the record; an empty one is removed.
-func (r *Record) Save() error {
+// save writes the record; an empty one is removed.
+func (r *Record) save() error {
 	if len(r.Clients) == 0 && len(r.Moves) == 0 {
 		err := os.Remove(RecordFile(r.state))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -183,7 +186,7 @@ func (r *Record) Connected(c Connection, before Snapshot) error {
 	at := r.at(c.Client, c.Entry)
 	if at < 0 {
 		r.Clients = append(r.Clients, c)
-		return r.Save()
+		return r.save()
 	}
 	earlier := &r.Clients[at]
 	earlier.Permitted = append(earlier.Permitted, c.Permitted...)
@@ -198,7 +201,7 @@ func (r *Record) Connected(c Connection, before Snapshot) error {
 			earlier.Edits[i].After = ""
 		}
 	}
-	return errors.Join(r.Save(), r.clean())
+	return errors.Join(r.save(), r.clean())
 }
 
 // Disconnected removes a connection from the record.
@@ -208,13 +211,13 @@ func (r *Record) Disconnected(client, entry string) error {
 		return nil
 	}
 	r.Clients = slices.Delete(r.Clients, at, at+1)
-	return errors.Join(r.Save(), r.clean())
+	return errors.Join(r.save(), r.clean())
 }
 
 // Take moves skills of one directory into a new directory, and returns it. Skills that cannot be moved stay
 // where they are, and are reported in the error; the others are moved all the same.
 func (r *Record) Take(found []OwnSkill) (dir string, err error) {
-	base := filepath.Join(r.state, adoptedDir)
+	base := AdoptedDir(r.state)
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return "", err
 	}
@@ -250,13 +253,13 @@ func (r *Record) take(move Move) error {
 	// The record is written first: after a crash between the two steps it names a move that did not happen,
 	// which Return skips. In the other order a skill would be lost to the user.
 	r.Moves = append(r.Moves, move)
-	if err := r.Save(); err != nil {
+	if err := r.save(); err != nil {
 		r.Moves = r.Moves[:len(r.Moves)-1]
 		return err
 	}
 	if err := os.Rename(move.From, move.To); err != nil {
 		r.Moves = r.Moves[:len(r.Moves)-1]
-		return errors.Join(fmt.Errorf("%s stays: %w", move.From, causeOf(err)), r.Save())
+		return errors.Join(fmt.Errorf("%s stays: %w", move.From, causeOf(err)), r.save())
 	}
 	return nil
 }
@@ -288,7 +291,7 @@ func (r *Record) Return(wanted func(Move) bool) (returned []Move, err error) {
 		}
 	}
 	r.Moves = left
-	return returned, errors.Join(err, r.Save())
+	return returned, errors.Join(err, r.save())
 }
 
 // isLinkTo reports whether a link was moved whose skill has returned.

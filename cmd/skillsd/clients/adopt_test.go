@@ -176,7 +176,7 @@ func TestReturnOfWhatWasNotMoved(t *testing.T) {
 	}
 	r := &Record{state: state, Moves: []Move{{
 		filepath.Join(found[1].Dir, found[1].Name), filepath.Join(state, "adopted", "1", "c")}}}
-	if err := r.Save(); err != nil {
+	if err := r.save(); err != nil {
 		t.Fatal(err)
 	}
 	returned, err := r.Return(func(Move) bool { return true })

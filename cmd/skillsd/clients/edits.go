@@ -109,7 +109,7 @@ func (r *Record) keep(before Snapshot) (edits []Edit, err error) {
 
 // former returns the file with a former content.
 func (r *Record) former(sum string) string {
-	return filepath.Join(r.state, adoptedDir, filesName, sum)
+	return filepath.Join(AdoptedDir(r.state), filesName, sum)
 }
 
 // Restore returns the former content of those files of a connection that have not changed since the setup,

@@ -123,38 +123,13 @@ func (s *Setup) Write(ctx context.Context) error {
 	}
 	// An existing approval stays when the entry changes.
 	s.Entry.Approve = s.Entry.Approve || isApproved(f.entry)
-	added := func() bool {
-		return f.entry != nil &&
-			reflect.DeepEqual(s.Client.merge(f.entry, want), f.entry)
-	}
-	approved := func() bool { return isApproved(f.entry) == s.Entry.Approve }
-	direct := func() bool {
-		text, err := putDirect(f.text, &s.Entry)
-		return !s.Client.toml || err == nil && bytes.Equal(text, f.text)
-	}
-	if added() && approved() && direct() {
+	if s.isDone(f, want) {
 		fmt.Fprintf(s.Err, "%s is up to date\n", f.path)
 		return nil
 	}
-	if !added() {
-		// Flags that this setup drops are visible only in the two lines printed here.
-		if command, args := commandOf(f.entry); command != "" {
-			fmt.Fprintf(s.Err, "this replaces the entry: %s\n",
-				report.ShellLine(append([]string{command}, args...)...))
-			if s.Entry.URL == "" {
-				fmt.Fprintf(s.Err, "it is now:               %s\n",
-					report.ShellLine(s.Entry.CommandLine()...))
-			}
-		}
-		if err := s.add(ctx, f, want); err != nil {
+	if !s.isAdded(f, want) {
+		if err := s.addChecked(ctx, f, want); err != nil {
 			return err
-		}
-		// A client's command may succeed and add nothing. Nothing else is then written about the server.
-		if err := s.read(f); err != nil {
-			return err
-		}
-		if !added() {
-			return s.paste(f, errNotAdded)
 		}
 	}
 	if s.Entry.Approve {
@@ -163,7 +138,7 @@ func (s *Setup) Write(ctx context.Context) error {
 			return err
 		}
 	}
-	if !direct() {
+	if !s.isDirect(f) {
 		if err := s.direct(ctx, f); err != nil {
 			return err
 		}
@@ -172,7 +147,51 @@ func (s *Setup) Write(ctx context.Context) error {
 	if err := s.read(f); err != nil {
 		return err
 	}
-	if !added() || !approved() || !direct() {
+	if !s.isDone(f, want) {
+		return s.paste(f, errNotAdded)
+	}
+	return nil
+}
+
+// isDone reports whether a file has everything that the setup writes.
+func (s *Setup) isDone(f *file, want map[string]any) bool {
+	return s.isAdded(f, want) && isApproved(f.entry) == s.Entry.Approve && s.isDirect(f)
+}
+
+// isAdded reports whether a file has the entry with the settings want.
+func (s *Setup) isAdded(f *file, want map[string]any) bool {
+	return f.entry != nil && reflect.DeepEqual(s.Client.merge(f.entry, want), f.entry)
+}
+
+// isDirect reports whether a file of Codex shows the server's tools to the model in full; other clients
+// always do.
+func (s *Setup) isDirect(f *file) bool {
+	if !s.Client.toml {
+		return true
+	}
+	text, err := putDirect(f.text, &s.Entry)
+	return err == nil && bytes.Equal(text, f.text)
+}
+
+// addChecked adds the entry, in the place of an earlier one that it prints, and checks that it is there: a
+// client's command may succeed and add nothing. Nothing else is then written about the server.
+func (s *Setup) addChecked(ctx context.Context, f *file, want map[string]any) error {
+	// Flags that this setup drops are visible only in the two lines printed here.
+	if command, args := commandOf(f.entry); command != "" {
+		fmt.Fprintf(s.Err, "this replaces the entry: %s\n",
+			report.ShellLine(append([]string{command}, args...)...))
+		if s.Entry.URL == "" {
+			fmt.Fprintf(s.Err, "it is now:               %s\n",
+				report.ShellLine(s.Entry.CommandLine()...))
+		}
+	}
+	if err := s.add(ctx, f, want); err != nil {
+		return err
+	}
+	if err := s.read(f); err != nil {
+		return err
+	}
+	if !s.isAdded(f, want) {
 		return s.paste(f, errNotAdded)
 	}
 	return nil
@@ -211,7 +230,7 @@ func (c *Client) Commands(env func(string) (string, bool)) map[string][]string {
 	if err != nil || c.form != nil {
 		return nil
 	}
-	text, err := fsys.ReadFile(path, maxFile, func(fs.FileInfo) error { return nil })
+	text, err := fsys.ReadFile(path, maxFile, nil)
 	if err != nil {
 		return nil
 	}
@@ -376,15 +395,23 @@ func (s *Setup) onlyOurs(file map[string]any) bool {
 	return len(file) == 1 && len(servers) == 1 && servers[s.Entry.Name] != nil
 }
 
+// copied returns the copy of a client's file from before the first setup, and its content.
+//
+// Errors: fs.ErrNotExist if there is no copy; others if it cannot be read.
+func (s *Setup) copied(f *file) (text []byte, content map[string]any, err error) {
+	text, err = fsys.ReadFile(f.path+backup, maxFile, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	content, err = s.Client.decode(text)
+	return text, content, err
+}
+
 // leave writes a text without the entry, or removes the file if it is empty then and a setup created it: a
 // copy from before would hold more than the entry.
 func (s *Setup) leave(f *file, text []byte) error {
-	copied, err := fsys.ReadFile(f.path+backup, maxFile, func(fs.FileInfo) error { return nil })
-	created := errors.Is(err, fs.ErrNotExist)
-	if err == nil {
-		old, errOld := s.Client.decode(copied)
-		created = errOld == nil && s.onlyOurs(old)
-	}
+	_, old, err := s.copied(f)
+	created := errors.Is(err, fs.ErrNotExist) || err == nil && s.onlyOurs(old)
 	// The text is compared, not the decoded file, because a file with a comment is not empty.
 	squeezed := strings.Join(strings.Fields(string(text)), "")
 	if squeezed == "{}" && created && fsys.Exists(f.path) {
@@ -408,13 +435,10 @@ func (s *Setup) withoutServers(f *file, text []byte) []byte {
 	if err != nil || s.Client.toml || !ok || len(servers) > 0 {
 		return text
 	}
-	copied, err := fsys.ReadFile(f.path+backup, maxFile, func(fs.FileInfo) error { return nil })
-	old, errOld := s.Client.decode(copied)
+	_, old, err := s.copied(f)
 	_, had := old[s.Client.servers]
-	had = had && !s.onlyOurs(old)
 	switch {
-	// The file of the user had such a table, or the copy cannot be read.
-	case err == nil && (errOld != nil || had):
+	case err == nil && had && !s.onlyOurs(old): // the user's file had such a table
 		return text
 	case err != nil && (!errors.Is(err, fs.ErrNotExist) || len(now) > 1):
 		return text
@@ -429,13 +453,12 @@ func (s *Setup) withoutServers(f *file, text []byte) []byte {
 // asBefore returns the copy of the file from before a change if it equals text, except for white space and
 // commas.
 func (s *Setup) asBefore(f *file, text []byte) []byte {
-	copied, err := fsys.ReadFile(f.path+backup, maxFile, func(fs.FileInfo) error { return nil })
+	copied, old, err := s.copied(f)
 	if err != nil {
 		return text
 	}
-	old, errOld := s.Client.decode(copied)
-	now, errNow := s.Client.decode(text)
-	if errOld != nil || errNow != nil || !reflect.DeepEqual(old, now) {
+	now, err := s.Client.decode(text)
+	if err != nil || !reflect.DeepEqual(old, now) {
 		return text
 	}
 	// Keep comments that were added meanwhile.

@@ -105,6 +105,26 @@ func (f *listFlag) Replace(values []string) error {
 
 func (f *listFlag) GetSlice() []string { return slices.Clone(*f.values) }
 
+// FlagValues returns the values of a flag: one, or all of a list.
+func FlagValues(flag *pflag.Flag) []string {
+	if list, ok := flag.Value.(pflag.SliceValue); ok {
+		return list.GetSlice()
+	}
+	return []string{flag.Value.String()}
+}
+
+// FlagWords returns a flag with a value as the words of a command line. Only a flag whose value may be left
+// out needs the value in its own word.
+func FlagWords(flag *pflag.Flag, value string) []string {
+	switch flag.NoOptDefVal {
+	case "":
+		return []string{"--" + flag.Name, value}
+	case value:
+		return []string{"--" + flag.Name}
+	}
+	return []string{"--" + flag.Name + "=" + value}
+}
+
 // Kind says where the value of an option came from.
 type Kind string
 

@@ -146,6 +146,18 @@ func valueAt(mapping *yaml.Node, key string) int {
 	return 0
 }
 
+// child returns the value of a key in a mapping, to which it adds an empty one if the key is missing, and
+// reports whether the value has the kind.
+func child(mapping *yaml.Node, key string, kind yaml.Kind) (value *yaml.Node, isKind bool) {
+	at := valueAt(mapping, key)
+	if at == 0 {
+		mapping.Content = append(mapping.Content, scalar(key), &yaml.Node{Kind: kind})
+		at = len(mapping.Content) - 1
+	}
+	value = mapping.Content[at]
+	return value, value.Kind == kind
+}
+
 func scalar(value string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: value} }
 
 // Offer adds the tool that runs scripts to the offered tools, if it is missing.
@@ -185,40 +197,13 @@ func allows(entry *yaml.Node, skill, path string) bool {
 // comments, or a new one at the end. The entry gets the digest of the script and, unless it pins only the
 // script, tree as the digest of the skill's tree. The setting ask changes only if allowed sets it.
 func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
-	at := valueAt(e.root, "allow")
-	if at == 0 {
-		e.root.Content = append(e.root.Content, scalar("allow"), &yaml.Node{Kind: yaml.SequenceNode})
-		at = len(e.root.Content) - 1
-	}
-	list := e.root.Content[at]
-	if list.Kind != yaml.SequenceNode {
+	list, isList := child(e.root, "allow", yaml.SequenceNode)
+	if !isList {
 		return errors.New("allow is not a list")
 	}
-	var entry *yaml.Node
-	list.Content = slices.DeleteFunc(list.Content, func(other *yaml.Node) bool {
-		if !allows(other, allowed.Skill, allowed.Path) {
-			return false
-		}
-		// A second entry for the script could allow an earlier digest of it.
-		again := entry != nil
-		if !again {
-			entry = other
-		}
-		return again
-	})
-	if entry == nil {
-		entry = scalar("")
-		list.Content = append(list.Content, entry)
-	}
-	foot := ""
-	if entry.Kind == yaml.ScalarNode {
-		script := &yaml.Node{Kind: yaml.ScalarNode, Style: entry.Style, Value: entry.Value,
-			LineComment: entry.LineComment}
-		foot = entry.FootComment
-		*entry = yaml.Node{Kind: yaml.MappingNode, HeadComment: entry.HeadComment,
-			Content: []*yaml.Node{scalar("script"), script}}
-	}
-	at = valueAt(entry, "script")
+	entry := soleEntry(list, allowed)
+	foot := asMapping(entry)
+	at := valueAt(entry, "script")
 	if known, err := policy.ParseEntry(entry.Content[at].Value); err == nil {
 		// Options in the text form of an entry become keys.
 		allowed.PinScript = allowed.PinScript || known.PinScript
@@ -238,17 +223,14 @@ func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
 		set("execution", allowed.Execution)
 	}
 	if allowed.Ask != "" {
-		// An entry with both keys is refused if they differ.
-		if old := valueAt(entry, "approve"); old > 0 {
-			entry.Content = slices.Delete(entry.Content, old-1, old+1)
-		}
+		drop(entry, "approve") // an entry with both keys is refused if they differ
 		set("ask", string(allowed.Ask))
 	}
-	if !allowed.PinScript {
+	if allowed.PinScript {
+		set("pin", "script")
+		drop(entry, "tree")
+	} else {
 		set("tree", tree)
-	} else if set("pin", "script"); valueAt(entry, "tree") > 0 {
-		pinned := valueAt(entry, "tree")
-		entry.Content = slices.Delete(entry.Content, pinned-1, pinned+1)
 	}
 	if foot != "" {
 		// The encoder moves a comment that follows a mapping; a comment that follows its last key stays.
@@ -257,22 +239,54 @@ func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
 	return nil
 }
 
+// soleEntry returns the first entry of a list that allows a script, or a new one, and removes the others: a
+// second one could allow an earlier digest of it.
+func soleEntry(list *yaml.Node, allowed policy.Entry) (entry *yaml.Node) {
+	list.Content = slices.DeleteFunc(list.Content, func(other *yaml.Node) bool {
+		if !allows(other, allowed.Skill, allowed.Path) {
+			return false
+		}
+		again := entry != nil
+		if !again {
+			entry = other
+		}
+		return again
+	})
+	if entry == nil {
+		entry = scalar("")
+		list.Content = append(list.Content, entry)
+	}
+	return entry
+}
+
+// asMapping makes an entry in the text form a mapping, and returns the comment that follows it.
+func asMapping(entry *yaml.Node) (foot string) {
+	if entry.Kind != yaml.ScalarNode {
+		return ""
+	}
+	script := &yaml.Node{Kind: yaml.ScalarNode, Style: entry.Style, Value: entry.Value,
+		LineComment: entry.LineComment}
+	foot = entry.FootComment
+	*entry = yaml.Node{Kind: yaml.MappingNode, HeadComment: entry.HeadComment,
+		Content: []*yaml.Node{scalar("script"), script}}
+	return foot
+}
+
+// drop removes a key of a mapping, if it has it.
+func drop(mapping *yaml.Node, key string) {
+	if at := valueAt(mapping, key); at > 0 {
+		mapping.Content = slices.Delete(mapping.Content, at-1, at+1)
+	}
+}
+
 // SetEnvironment replaces the definition of an environment, or adds it.
 func (e *AllowEdit) SetEnvironment(name string, made EnvironmentKey) error {
-	at := valueAt(e.root, "environments")
-	if at == 0 {
-		e.root.Content = append(e.root.Content, scalar("environments"), &yaml.Node{Kind: yaml.MappingNode})
-		at = len(e.root.Content) - 1
-	}
-	all := e.root.Content[at]
-	if all.Kind != yaml.MappingNode {
+	all, isMapping := child(e.root, "environments", yaml.MappingNode)
+	if !isMapping {
 		return errors.New("environments is not a mapping")
 	}
-	if valueAt(all, name) == 0 {
-		all.Content = append(all.Content, scalar(name), &yaml.Node{Kind: yaml.MappingNode})
-	}
-	one := all.Content[valueAt(all, name)]
-	if one.Kind != yaml.MappingNode {
+	one, isMapping := child(all, name, yaml.MappingNode)
+	if !isMapping {
 		return errors.New("environment " + name + " is not a mapping")
 	}
 	for key, packages := range map[string][]string{"python": made.Python, "node": made.Node} {
@@ -310,11 +324,9 @@ func (e *AllowEdit) RemoveEnvironment(name string) {
 		return
 	}
 	all := e.root.Content[at]
-	if own := valueAt(all, name); own > 0 {
-		all.Content = slices.Delete(all.Content, own-1, own+1)
-	}
+	drop(all, name)
 	if len(all.Content) == 0 {
-		e.root.Content = slices.Delete(e.root.Content, at-1, at+1)
+		drop(e.root, "environments")
 	}
 }
 

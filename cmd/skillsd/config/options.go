@@ -320,8 +320,7 @@ type ProfileKey struct {
 func (k *ProfileKey) table() []Option {
 	return []Option{
 		{Key: "skills", Value: &k.Skills, Help: "paths of the skills it allows; default all"},
-		{Key: "scripts", Value: &k.Scripts, Help: "SKILL:scripts/PATH of the scripts it allows; default " +
-			"all"},
+		{Key: "scripts", Value: &k.Scripts, Help: "SKILL:scripts/PATH of the scripts it allows; default all"},
 		{Key: "tools", Value: &k.Tools,
 			Words: []string{mcpserver.ToolLoad, mcpserver.ToolRead, mcpserver.ToolSearch, mcpserver.ToolRun},
 			Help:  "tools it allows; default all"},

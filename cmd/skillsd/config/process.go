@@ -157,7 +157,7 @@ func (p *Process) installedRoots() []skills.Root {
 }
 
 // Interpreters returns the finder of script interpreters: those that the configuration names, else from PATH.
-// An interpreter may not need any of the directories of OwnPaths.
+// An interpreter may not need any of the directories of ownPaths.
 func (p *Process) Interpreters(private ...string) *detect.Finder {
 	path, _ := p.Env("PATH")
 	finder := detect.Interpreters(path)
@@ -167,7 +167,7 @@ func (p *Process) Interpreters(private ...string) *detect.Finder {
 			finder.Name(string(in.Runtime), named)
 		}
 	}
-	finder.Keep(p.OwnPaths(private...)...)
+	finder.Keep(p.ownPaths(private...)...)
 	finder.Writable(p.Writable()...)
 	return finder
 }
@@ -209,9 +209,9 @@ func SplitWorkspace(workspace string) (dir string, mode sandbox.WorkspaceMode) {
 	return workspace, sandbox.WorkspaceRO
 }
 
-// OwnPaths returns the paths of the state, the records and the configuration, and the given files. Scripts
+// ownPaths returns the paths of the state, the records and the configuration, and the given files. Scripts
 // may not read them, so an interpreter that needs a directory with one of them is refused.
-func (p *Process) OwnPaths(private ...string) (own []string) {
+func (p *Process) ownPaths(private ...string) (own []string) {
 	for _, path := range []func() (string, error){p.StateDir, p.ArtifactDir, p.ConfigPath} {
 		if path, err := path(); err == nil && path != "" {
 			own = append(own, path)

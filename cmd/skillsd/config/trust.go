@@ -124,7 +124,7 @@ func (p *Process) VerifierProgram() (string, error) {
 func findVerifier(configured string) (program string, info fs.FileInfo, err error) {
 	program = configured
 	if program == "" {
-		program = besideSelf(verifierName)
+		program = besideSelf()
 	}
 	if program == "" {
 		program, err = exec.LookPath(verifierName)
@@ -140,8 +140,8 @@ func findVerifier(configured string) (program string, info fs.FileInfo, err erro
 	return program, info, err
 }
 
-// besideSelf returns the path of a program in the directory of this one, or "".
-func besideSelf(name string) string {
+// besideSelf returns the path of the verifier in the directory of this program, or "".
+func besideSelf() string {
 	own, err := os.Executable()
 	if err != nil {
 		return ""
@@ -150,7 +150,7 @@ func besideSelf(name string) string {
 	if real, err := filepath.EvalSymlinks(own); err == nil {
 		own = real
 	}
-	program, _ := exec.LookPath(filepath.Join(filepath.Dir(own), name))
+	program, _ := exec.LookPath(filepath.Join(filepath.Dir(own), verifierName))
 	return program
 }
 

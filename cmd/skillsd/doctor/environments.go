@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"io"
 	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/environments"
@@ -15,7 +14,7 @@ func (o *Doctor) checkEnvironments(ctx context.Context) (checks []Check) {
 	if len(o.Process.Cfg.Keys.Environments) == 0 {
 		return nil
 	}
-	rows, err := (&environments.Command{Process: o.Process, Err: io.Discard}).Rows(ctx)
+	rows, err := (&environments.Command{Process: o.Process}).Rows(ctx)
 	if err != nil {
 		return []Check{fail(area, err.Error(),
 			"take the lock from where it was committed, or run: skillsd env update")}

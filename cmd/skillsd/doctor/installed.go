@@ -104,8 +104,7 @@ func differences(state string, found *install.Inspection, most int) (checks []Ch
 		fact := report.JoinPath(p.Name, p.Path) + ": " + p.What
 		switch p.Kind {
 		case install.ProblemEarlier:
-			add(Warn, fact, "run: skillsd sync, or where that cannot get it: skillsd sync "+
-				"--drop-earlier")
+			add(Warn, fact, "run: skillsd sync, or where that cannot get it: skillsd sync --drop-earlier")
 		case install.ProblemStray:
 			add(Fail, fact, "it was not installed; remove it: rm -r "+
 				report.ShellLine(filepath.Join(state, filepath.FromSlash(p.Dir))))

@@ -25,31 +25,9 @@ func weight(area string) int {
 // Print writes the verdict, then the problems, most important first, and then the other checks: all of them
 // with verbose, else without details.
 func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose bool) error {
-	var out strings.Builder
-	line := func(text string, c *Check) {
-		words := map[string]string{OK: paint.Good(OK), Warn: paint.Warn(Warn), Fail: paint.Bad(Fail)}
-		hint := c.Hint
-		if c.remark && hint != "" {
-			text, hint = text+" (fix: "+hint+")", ""
-		}
-		whole := report.Wrap(c.Verdict+" "+c.Label()+": "+report.Printable(text), columns)
-		rest := strings.TrimPrefix(whole, c.Verdict)
-		fmt.Fprintln(&out, words[c.Verdict]+rest)
-		if hint != "" {
-			fmt.Fprintf(&out, "hint: %s\n", report.Printable(hint))
-		}
-	}
-	fmt.Fprintln(&out, verdict(checks, paint))
-	sorted := slices.Clone(checks)
-	severity := []string{OK, Warn, Fail}
-	slices.SortStableFunc(sorted, func(a, b Check) int {
-		if n := slices.Index(severity, b.Verdict) - slices.Index(severity, a.Verdict); n != 0 ||
-			a.Verdict == OK {
-			return n
-		}
-		return weight(a.Area) - weight(b.Area)
-	})
-	left := 0
+	p := &printer{columns: columns, paint: paint}
+	fmt.Fprintln(&p.out, verdict(checks, paint))
+	sorted, left := byImportance(checks), 0
 	for len(sorted) > 0 {
 		c, taken := &sorted[0], 1
 		switch {
@@ -59,9 +37,9 @@ func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose
 			if more := taken - 1; more > 0 {
 				shown.Hint = strings.TrimPrefix(c.Hint+fmt.Sprintf("; %d more with --verbose", more), "; ")
 			}
-			line(c.Fact, &shown)
+			p.print(c.Fact, &shown)
 		case verbose || c.brief == "" && !c.detail:
-			line(c.Fact, c)
+			p.print(c.Fact, c)
 		case c.detail:
 			left++
 		default:
@@ -73,16 +51,52 @@ func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose
 				briefs = append(briefs, sorted[i].brief)
 			}
 			left += taken
-			line(strings.Join(briefs, ", "), c)
+			p.print(strings.Join(briefs, ", "), c)
 		}
 		sorted = sorted[taken:]
 	}
 	if left > 0 {
-		fmt.Fprintf(&out, "more: `skillsd doctor --verbose` prints %s in full, with digests\n",
+		fmt.Fprintf(&p.out, "more: `skillsd doctor --verbose` prints %s in full, with digests\n",
 			report.Plural(left, "check"))
 	}
-	_, err := io.WriteString(w, out.String())
+	_, err := io.WriteString(w, p.out.String())
 	return err
+}
+
+// byImportance returns the failures, then the warnings, each by the weight of its area, and then the others.
+func byImportance(checks []Check) []Check {
+	sorted := slices.Clone(checks)
+	severity := []string{OK, Warn, Fail}
+	slices.SortStableFunc(sorted, func(a, b Check) int {
+		if n := slices.Index(severity, b.Verdict) - slices.Index(severity, a.Verdict); n != 0 ||
+			a.Verdict == OK {
+			return n
+		}
+		return weight(a.Area) - weight(b.Area)
+	})
+	return sorted
+}
+
+// printer prints checks.
+type printer struct {
+	out     strings.Builder
+	columns int
+	paint   report.Paint
+}
+
+// print prints a text about a check, with its verdict and its hint.
+func (p *printer) print(text string, c *Check) {
+	words := map[string]string{OK: p.paint.Good(OK), Warn: p.paint.Warn(Warn), Fail: p.paint.Bad(Fail)}
+	hint := c.Hint
+	if c.remark && hint != "" {
+		text, hint = text+" (fix: "+hint+")", ""
+	}
+	whole := report.Wrap(c.Verdict+" "+c.Label()+": "+report.Printable(text), p.columns)
+	rest := strings.TrimPrefix(whole, c.Verdict)
+	fmt.Fprintln(&p.out, words[c.Verdict]+rest)
+	if hint != "" {
+		fmt.Fprintf(&p.out, "hint: %s\n", report.Printable(hint))
+	}
 }
 
 // alike returns how many of the first checks have the verdict of the first one, and are the same to a

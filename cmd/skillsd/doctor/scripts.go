@@ -79,7 +79,7 @@ func (o *Doctor) unmade(ctx context.Context) (map[string]string, error) {
 	if len(names) == 0 {
 		return unmade, nil
 	}
-	rows, err := (&environments.Command{Process: o.Process, Err: io.Discard}).Rows(ctx)
+	rows, err := (&environments.Command{Process: o.Process}).Rows(ctx)
 	for _, r := range rows {
 		if r.State != environments.Made {
 			unmade[r.Name], _, _ = strings.Cut(r.State, ":")

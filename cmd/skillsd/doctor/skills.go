@@ -109,33 +109,19 @@ func checkRoots(snapshot *skills.Snapshot, conventional bool) []Check {
 	for i := range snapshot.Roots {
 		root := &snapshot.Roots[i]
 		failure, failed := unreadable[root.Dir]
+		switch {
 		// An archive is a file, and its root has a file system of its own.
-		if root.FS == nil && !config.IsDir(root.Dir) {
+		case root.FS == nil && !config.IsDir(root.Dir):
 			checks = append(checks, warn("roots", root.Dir+" is missing or not a directory",
 				"make it, or leave it out: "+report.ShellLine("mkdir", "-p", root.Dir)))
-			continue
-		}
-		if failed {
+		case failed:
 			checks = append(checks, warn("roots", root.Dir+": "+failure.Detail, failure.Fix()))
-			continue
-		}
-		fact := fmt.Sprintf("%s (%s): %s", root.Dir, root.Tier, report.Plural(served[root], "skill"))
-		if n := withheld[root]; n > 0 {
-			fact += fmt.Sprintf(", %d withheld", n)
-		}
-		c := ok("roots", fact)
-		c.skills = served[root] + withheld[root]
-		others := look.Root(root, all, true)
-		// Skills of the least trusted tier are not trusted anyway, so a warning is not needed.
-		if others != "" && root.Tier == skills.LeastTrusted() {
-			c.Fact += "; others can change them: " + others
-		}
-		// A conventional directory without skills, such as one named skills in Go sources, is only a detail.
-		c.detail = conventional && served[root]+withheld[root] == 0
-		checks = append(checks, c)
-		if others != "" && root.Tier != skills.LeastTrusted() {
-			checks = append(checks, warn("roots", fmt.Sprintf("others can change the %s skills of %s: %s",
-				root.Tier, root.Dir, others), owners.Hint(root)))
+		default:
+			found := checkRoot(root, served[root], withheld[root], look.Root(root, all, true))
+			// A conventional directory without skills, such as one named skills in Go sources, is only a
+			// detail.
+			found[0].detail = conventional && found[0].skills == 0
+			checks = append(checks, found...)
 		}
 	}
 	for _, d := range snapshot.Diagnostics {
@@ -146,6 +132,26 @@ func checkRoots(snapshot *skills.Snapshot, conventional bool) []Check {
 		}
 	}
 	return checks
+}
+
+// checkRoot reports how many skills a root has, and who else can change them.
+func checkRoot(root *skills.Root, served, withheld int, others string) []Check {
+	fact := fmt.Sprintf("%s (%s): %s", root.Dir, root.Tier, report.Plural(served, "skill"))
+	if withheld > 0 {
+		fact += fmt.Sprintf(", %d withheld", withheld)
+	}
+	c := ok("roots", fact)
+	c.skills = served + withheld
+	if others == "" {
+		return []Check{c}
+	}
+	// Skills of the least trusted tier are not trusted anyway, so a warning is not needed.
+	if root.Tier == skills.LeastTrusted() {
+		c.Fact += "; others can change them: " + others
+		return []Check{c}
+	}
+	return []Check{c, warn("roots", fmt.Sprintf("others can change the %s skills of %s: %s",
+		root.Tier, root.Dir, others), owners.Hint(root))}
 }
 
 // diagnosticChecks returns the warnings and errors among diagnostics.
@@ -398,8 +404,7 @@ func coreChecks(pattern string) []Check {
 		return nil
 	}
 	return []Check{warn("sandbox", "the host's crash handler is told of every script that crashes: "+
-		"its memory is "+
-		"left out, its registers and the start of its command line are not",
+		"its memory is left out, its registers and the start of its command line are not",
 		"have core files written or piped: sysctl kernel.core_pattern=core")}
 }
 

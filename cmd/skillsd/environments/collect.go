@@ -56,11 +56,11 @@ func (c *Command) lockStore(ctx context.Context, store *environment.Store) error
 	return err
 }
 
-// locks returns the locks of all configurations with environments in the store. Deleted lock files are
+// locksOf returns the locks of all configurations with environments in the store. Deleted lock files are
 // skipped.
 //
 // Errors: *exit.Error for an unreadable lock, because its requirements are unknown.
-func (c *Command) locks(store *environment.Store) (locks []*environment.Lock, err error) {
+func locksOf(store *environment.Store) (locks []*environment.Lock, err error) {
 	paths, err := store.References()
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (c *Command) locks(store *environment.Store) (locks []*environment.Lock, er
 // succeeded.
 func (c *Command) collect(ctx context.Context, store *environment.Store) {
 	const stay = "skillsd: note: earlier files stay: %v"
-	locks, err := c.locks(store)
+	locks, err := locksOf(store)
 	if err != nil {
 		// A lock that cannot be read may need any tree, so nothing is removed.
 		c.Notef(stay, err)
@@ -109,7 +109,7 @@ func (c *Command) Collect(ctx context.Context, dry bool) error {
 		return err
 	}
 	defer store.Close()
-	locks, err := c.locks(store)
+	locks, err := locksOf(store)
 	if err != nil {
 		return err
 	}

@@ -31,9 +31,9 @@ import (
 
 // Command is the common part of the subcommands.
 type Command struct {
-	Process  *config.Process
-	Out, Err io.Writer
-	JSON     bool
+	Process *config.Process
+	Out     io.Writer
+	JSON    bool
 	// Notef writes a note about a result.
 	Notef func(format string, args ...any)
 	// Confirm asks the user a question; its error means no.
@@ -174,25 +174,9 @@ func (c *Command) Add(ctx context.Context, name string, add config.EnvironmentKe
 	if err := making.CheckAsked(add.Python, add.Node); err != nil {
 		return exit.Usagef("see `skillsd env add --help`", "%w", err)
 	}
-	key := c.Process.Cfg.Keys.Environments[name]
-	if add.Root != "" || key.Root != "" {
-		if len(add.Python)+len(add.Node)+len(key.Python)+len(key.Node) > 0 || add.Base != "" {
-			return exit.Usagef("give packages to another environment, with --base "+name,
-				"a root file system has no packages")
-		}
-		key.Root = cmp.Or(add.Root, key.Root)
-	}
-	key.Base = cmp.Or(add.Base, key.Base)
-	// The packages are resolved with the interpreter of the root file system.
-	if key.Base != "" &&
-		c.Process.Cfg.Keys.Environments[key.Base].Root == "" {
-		return exit.Usagef("make it first: skillsd env add "+report.ShellLine(key.Base)+" --root DIR",
-			"--base: environment %.80q has no root file system", key.Base)
-	}
-	key.Python, key.Node = merged(key.Python, add.Python, pythonName), merged(key.Node, add.Node, nodeName)
-	if len(key.Python)+len(key.Node) == 0 && key.Root == "" {
-		return exit.Usagef("name a package, such as pypdf or npm:docx, or --root DIR",
-			"environment %s has no packages", name)
+	key, err := c.extended(name, add)
+	if err != nil {
+		return err
 	}
 	for _, e := range scripts {
 		if !slices.ContainsFunc(c.Process.Cfg.Keys.Allow, func(k config.AllowKey) bool {
@@ -209,6 +193,33 @@ func (c *Command) Add(ctx context.Context, name string, add config.EnvironmentKe
 	}
 	defer closeMaker()
 	return c.make(ctx, maker, name, key, scripts)
+}
+
+// extended returns the definition of an environment with additions.
+//
+// Errors: *exit.Error for a definition that no environment can have.
+func (c *Command) extended(name string, add config.EnvironmentKey) (config.EnvironmentKey, error) {
+	all := c.Process.Cfg.Keys.Environments
+	key := all[name]
+	if add.Root != "" || key.Root != "" {
+		if len(add.Python)+len(add.Node)+len(key.Python)+len(key.Node) > 0 || add.Base != "" {
+			return key, exit.Usagef("give packages to another environment, with --base "+name,
+				"a root file system has no packages")
+		}
+		key.Root = cmp.Or(add.Root, key.Root)
+	}
+	key.Base = cmp.Or(add.Base, key.Base)
+	// The packages are resolved with the interpreter of the root file system.
+	if key.Base != "" && all[key.Base].Root == "" {
+		return key, exit.Usagef("make it first: skillsd env add "+report.ShellLine(key.Base)+" --root DIR",
+			"--base: environment %.80q has no root file system", key.Base)
+	}
+	key.Python, key.Node = merged(key.Python, add.Python, pythonName), merged(key.Node, add.Node, nodeName)
+	if len(key.Python)+len(key.Node) == 0 && key.Root == "" {
+		return key, exit.Usagef("name a package, such as pypdf or npm:docx, or --root DIR",
+			"environment %s has no packages", name)
+	}
+	return key, nil
 }
 
 // Update resolves environments again; without names, all in the configuration.

@@ -253,19 +253,9 @@ func (l *Looker) python(
 	ctx context.Context, entry policy.Entry, sources map[string][]byte, found *Imports,
 ) (imports.Imported, error) {
 	var none imports.Imported
-	var err error
-	if l.runner == nil {
-		l.runner, err = Sandbox(ctx, l.Process, l.Sandbox)
-		if err != nil {
-			return none, err
-		}
-	}
-	in, err := l.Interpreter(ctx, entry, script.Python3)
+	in, err := l.usablePython(ctx, entry)
 	if err != nil {
 		return none, err
-	} else if in == nil {
-		return none, exit.Errorf(exit.Failure, "install python3 from your distribution",
-			"there is no usable python3")
 	}
 	cmd := &sandbox.Cmd{Interpreter: in, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"},
 		Limits: sandbox.Limits{Timeout: 20 * time.Second, Output: 4 << 20}}
@@ -314,6 +304,25 @@ func (l *Looker) python(
 		return none, fmt.Errorf("python3 did not say what the script imports: %w", err)
 	}
 	return answers[0], nil
+}
+
+// usablePython opens the sandbox if it is not open, and returns the Python of a run.
+//
+// Errors: no sandbox works; *exit.Error if there is no Python.
+func (l *Looker) usablePython(ctx context.Context, entry policy.Entry) (*sandbox.Interpreter, error) {
+	if l.runner == nil {
+		var err error
+		l.runner, err = Sandbox(ctx, l.Process, l.Sandbox)
+		if err != nil {
+			return nil, err
+		}
+	}
+	in, err := l.Interpreter(ctx, entry, script.Python3)
+	if err == nil && in == nil {
+		err = exit.Errorf(exit.Failure, "install python3 from your distribution",
+			"there is no usable python3")
+	}
+	return in, err
 }
 
 // Interpreter returns the interpreter for a script of an entry: from the root file system of its environment,
@@ -373,8 +382,8 @@ func (l *Looker) environments() (*packages.Environments, error) {
 		}}, nil
 }
 
-// Missing returns the modules that the script needs and does not find. i may be nil.
-func (i *Imports) Missing() (needs []imports.Need) {
+// missing returns the modules that the script needs and does not find. i may be nil.
+func (i *Imports) missing() (needs []imports.Need) {
 	if i != nil {
 		for _, n := range i.Needs {
 			if n.Needed() {
@@ -401,7 +410,7 @@ func (i *Imports) unloadable() (modules, libraries []string) {
 // Text describes what is missing, in one line; "" for nothing. i may be nil.
 func (i *Imports) Text() string {
 	var names, unknown []string
-	for _, n := range i.Missing() {
+	for _, n := range i.missing() {
 		names = append(names, n.Name)
 		if n.Spec == "" {
 			unknown = append(unknown, n.Name)
@@ -459,7 +468,7 @@ func (i *Imports) Asked() (words []string) {
 		}
 		words = append(words, n.Spec)
 	}
-	if i.Python != "" || len(i.Missing()) == 0 || !known && len(i.Block) == 0 {
+	if i.Python != "" || len(i.missing()) == 0 || !known && len(i.Block) == 0 {
 		return nil
 	}
 	return merged(words, i.Block, pythonName)
@@ -470,12 +479,11 @@ func (i *Imports) Hint() string {
 	asked := i.Asked()
 	if i.Python != "" {
 		return "name another interpreter in the configuration, interpreters: {python: PATH}; see " +
-			"`skillsd help " +
-			"packages`"
+			"`skillsd help packages`"
 	}
 	_, libraries := i.unloadable()
 	switch {
-	case len(i.Missing()) > 0 || len(libraries) == 0:
+	case len(i.missing()) > 0 || len(libraries) == 0:
 	case i.ownRoot:
 		return "make the root file system again with a package that has " + strings.Join(libraries, ", ")
 	default:

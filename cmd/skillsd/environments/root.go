@@ -100,8 +100,7 @@ func (c *Command) makeLocked(
 		return nil, err
 	}
 	if used := c.usedBy(name); len(used) > 0 {
-		c.Notef("skillsd: warning: these scripts have environment %s, and will run with these "+
-			"packages: %s",
+		c.Notef("skillsd: warning: these scripts have environment %s, and will run with these packages: %s",
 			name, report.Printable(strings.Join(used, ", ")))
 	}
 	more := lock.Environments[name] != nil ||

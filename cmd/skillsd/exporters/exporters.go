@@ -91,31 +91,14 @@ func Open(ctx context.Context, opts Options) (*Exporters, error) {
 			slog.String("hint", "write name=value,name=value"))
 	}
 	if sendTraces {
-		exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithProxy(proxy))
-		if err != nil {
-			opts.Logger.WarnContext(ctx, "no traces are sent", tint.Err(withoutURLs(err)))
-		} else {
-			// By default the SDK does not limit the length of a value.
-			limits := sdktrace.NewSpanLimits()
-			limits.AttributeValueLengthLimit = maxAttribute
-			provider := sdktrace.NewTracerProvider(
-				sdktrace.WithResource(about), sdktrace.WithRawSpanLimits(limits),
-				sdktrace.WithoutPanicRecording(),
-				sdktrace.WithBatcher(&spanExporter{exporter,
-					deliveries{what: "traces", logger: opts.Logger}}),
-			)
+		if provider := opts.tracer(ctx, about); provider != nil {
 			x.Traces, x.shutdown = provider, append(x.shutdown, provider.Shutdown)
 		}
 	}
 	var readers []sdkmetric.Option
 	if sendMetrics {
-		exporter, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithProxy(proxy))
-		if err != nil {
-			opts.Logger.WarnContext(ctx, "no metrics are sent", tint.Err(withoutURLs(err)))
-		} else {
-			reporting := &metricExporter{exporter, deliveries{what: "metrics", logger: opts.Logger}}
-			readers = append(readers, sdkmetric.WithReader(
-				sdkmetric.NewPeriodicReader(reporting, sdkmetric.WithProducer(opts.Producer))))
+		if reader := opts.metricReader(ctx); reader != nil {
+			readers = append(readers, sdkmetric.WithReader(reader))
 		}
 	}
 	if opts.Prometheus {
@@ -134,6 +117,34 @@ func Open(ctx context.Context, opts Options) (*Exporters, error) {
 		x.Meters, x.shutdown = provider, append(x.shutdown, provider.Shutdown)
 	}
 	return x, nil
+}
+
+// tracer returns a provider that sends spans; nil, with a warning, if the environment describes none.
+func (o *Options) tracer(ctx context.Context, about *resource.Resource) *sdktrace.TracerProvider {
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithProxy(proxy))
+	if err != nil {
+		o.Logger.WarnContext(ctx, "no traces are sent", tint.Err(withoutURLs(err)))
+		return nil
+	}
+	// By default the SDK does not limit the length of a value.
+	limits := sdktrace.NewSpanLimits()
+	limits.AttributeValueLengthLimit = maxAttribute
+	return sdktrace.NewTracerProvider(
+		sdktrace.WithResource(about), sdktrace.WithRawSpanLimits(limits),
+		sdktrace.WithoutPanicRecording(),
+		sdktrace.WithBatcher(&spanExporter{exporter, deliveries{what: "traces", logger: o.Logger}}),
+	)
+}
+
+// metricReader returns a reader that sends metrics; nil, with a warning, if the environment describes none.
+func (o *Options) metricReader(ctx context.Context) sdkmetric.Reader {
+	exporter, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithProxy(proxy))
+	if err != nil {
+		o.Logger.WarnContext(ctx, "no metrics are sent", tint.Err(withoutURLs(err)))
+		return nil
+	}
+	reporting := &metricExporter{exporter, deliveries{what: "metrics", logger: o.Logger}}
+	return sdkmetric.NewPeriodicReader(reporting, sdkmetric.WithProducer(o.Producer))
 }
 
 // sends reports whether the environment enables a signal, TRACES or METRICS.

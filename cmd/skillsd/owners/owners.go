@@ -49,54 +49,73 @@ func (l *Lookup) Root(root *skills.Root, all []*skills.Skill, whole bool) string
 	if err != nil || closed {
 		return "" // the scan reports the error
 	}
-	locations, more := map[string]string{}, map[string]int{}
-	add := func(names []string, location string) {
-		for _, name := range names {
-			if _, known := locations[name]; known {
-				more[name]++
-			} else {
-				locations[name] = location
-			}
-		}
-	}
-	add(names, "the directory itself, or its path")
-	seen := map[string]bool{".": true}
-	look := func(name string) {
-		if seen[name] {
-			return
-		}
-		seen[name] = true
-		at := filepath.Join(root.Dir, filepath.FromSlash(name))
-		info, err := os.Lstat(at)
-		// The owner of a link can replace it, also in a sticky directory; its target is checked too.
-		if err == nil && info.Mode().Type() == fs.ModeSymlink {
-			add(l.at(info, true), name)
-			info, err = os.Stat(at)
-		}
-		if err == nil {
-			add(l.at(info, true), name)
-		}
-	}
+	w := &writers{lookup: l, dir: root.Dir, seen: map[string]bool{".": true},
+		locations: map[string]string{}, more: map[string]int{}}
+	w.add(names, "the directory itself, or its path")
 	for _, sk := range all {
 		if root.FS != nil || sk.Root.Dir != root.Dir {
 			continue
 		}
 		// A user who can write to a directory above a skill can put another skill in its place.
-		for dir := sk.Dir; !seen[dir]; dir = path.Dir(dir) {
-			look(dir)
+		for dir := sk.Dir; !w.seen[dir]; dir = path.Dir(dir) {
+			w.look(dir)
 		}
-		look(path.Join(sk.Dir, sk.File))
+		w.look(path.Join(sk.Dir, sk.File))
 		if whole {
 			_ = fs.WalkDir(os.DirFS(root.Dir), sk.Dir, func(name string, _ fs.DirEntry, err error) error {
-				look(name)
+				w.look(name)
 				return err
 			})
 		}
 	}
+	return w.String()
+}
+
+// writers are the users who can change files of a root.
+type writers struct {
+	lookup *Lookup
+	dir    string
+	seen   map[string]bool // names below dir that were looked at
+
+	locations map[string]string // where a user can change something first
+	more      map[string]int    // number of a user's other locations
+}
+
+// add adds a location for each user.
+func (w *writers) add(names []string, location string) {
+	for _, name := range names {
+		if _, known := w.locations[name]; known {
+			w.more[name]++
+		} else {
+			w.locations[name] = location
+		}
+	}
+}
+
+// look adds the users who can change a file or directory below the root, once for each name.
+func (w *writers) look(name string) {
+	if w.seen[name] {
+		return
+	}
+	w.seen[name] = true
+	at := filepath.Join(w.dir, filepath.FromSlash(name))
+	info, err := os.Lstat(at)
+	// The owner of a link can replace it, also in a sticky directory; its target is checked too.
+	if err == nil && info.Mode().Type() == fs.ModeSymlink {
+		w.add(w.lookup.at(info, true), name)
+		info, err = os.Stat(at)
+	}
+	if err == nil {
+		w.add(w.lookup.at(info, true), name)
+	}
+}
+
+// String returns the users by name, each with a location.
+func (w *writers) String() string {
 	var texts []string
-	for name, location := range locations {
+	for name, location := range w.locations {
 		text := fmt.Sprintf("%s (%s)", name, location)
-		if n := more[name]; n > 0 {
+		if n := w.more[name]; n > 0 {
 			text = fmt.Sprintf("%s (%s, and %d more)", name, location, n)
 		}
 		texts = append(texts, text)

@@ -70,7 +70,7 @@ func (l *Lookup) at(info fs.FileInfo, last bool) (who []string) {
 		return nil
 	}
 	if !own(stat.Uid) {
-		who = append(who, "user "+l.user(stat.Uid))
+		who = append(who, "user "+userName(stat.Uid))
 	}
 	mode := info.Mode()
 	switch {
@@ -93,7 +93,8 @@ func (l *Lookup) entered(info fs.FileInfo) bool {
 
 func own(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
-func (l *Lookup) user(uid uint32) string {
+// userName returns the name of a user, or the number of one without a name.
+func userName(uid uint32) string {
 	id := strconv.FormatUint(uint64(uid), 10)
 	if u, err := user.LookupId(id); err == nil {
 		return u.Username
@@ -112,7 +113,7 @@ func (l *Lookup) group(gid uint32) string {
 	}
 	id := strconv.FormatUint(uint64(gid), 10)
 	name, others, found := id, false, false
-	own := []string{"root", l.user(uint32(os.Geteuid()))}
+	own := []string{"root", userName(uint32(os.Geteuid()))}
 	for _, fields := range entries(l.groupFile, 4) {
 		if fields[2] == id {
 			name, found = fields[0], true

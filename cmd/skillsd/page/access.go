@@ -126,29 +126,9 @@ func (p *Page) Link() string {
 // another site sent or that use another host name.
 func (a *access) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		h.Set("Cache-Control", "no-store")
-		site := r.Header.Get("Sec-Fetch-Site")
-		switch origin := r.Header.Get("Origin"); {
-		// A site of an attacker could otherwise resolve its own name to this machine (DNS rebinding), and its
-		// scripts would have the same origin as the page.
-		case !slices.Contains(a.hosts, strings.ToLower(r.Host)):
-			http.Error(w, "the Host header does not name this page: open the address that skillsd "+
-				"printed", http.StatusForbidden)
-			return
-		// A browser without a referrer sends null with a form of this page.
-		case origin != "" && origin != a.at.Scheme+"://"+strings.ToLower(r.Host) &&
-			(origin != "null" || site != "same-origin"),
-			// A navigation from the address bar has the value none, and the provider redirects to the
-			// callback.
-			site != "" && site != "same-origin" && site != "none" && r.URL.Path != serve.LoginCallback:
-			http.Error(w, "another site asks: open the page itself", http.StatusForbidden)
+		setHeaders(w.Header())
+		if problem := a.refusal(r); problem != "" {
+			http.Error(w, problem, http.StatusForbidden)
 			return
 		}
 		open := r.URL.Path == "/login" || strings.HasPrefix(r.URL.Path, "/login/") ||
@@ -165,6 +145,36 @@ func (a *access) guard(next http.Handler) http.Handler {
 		}
 		http.Error(w, "log in first, at /login", http.StatusUnauthorized)
 	})
+}
+
+// setHeaders sets the headers of every answer.
+func setHeaders(h http.Header) {
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// refusal returns why a request is refused, from any sender, or "".
+func (a *access) refusal(r *http.Request) string {
+	site := r.Header.Get("Sec-Fetch-Site")
+	switch origin := r.Header.Get("Origin"); {
+	// A site of an attacker could otherwise resolve its own name to this machine (DNS rebinding), and its
+	// scripts would have the same origin as the page.
+	case !slices.Contains(a.hosts, strings.ToLower(r.Host)):
+		return "the Host header does not name this page: open the address that skillsd printed"
+	// A browser without a referrer sends null with a form of this page.
+	case origin != "" && origin != a.at.Scheme+"://"+strings.ToLower(r.Host) &&
+		(origin != "null" || site != "same-origin"),
+		// A navigation from the address bar has the value none, and the provider redirects to the
+		// callback.
+		site != "" && site != "same-origin" && site != "none" && r.URL.Path != serve.LoginCallback:
+		return "another site asks: open the page itself"
+	}
+	return ""
 }
 
 // viewer returns the viewer for the cookie of a request.
@@ -253,7 +263,7 @@ func (a *access) use(token string) bool {
 }
 
 func (p *Page) loginForm(w http.ResponseWriter, _ *http.Request) {
-	p.render(w, http.StatusOK, p.loginView(""))
+	render(w, http.StatusOK, p.loginView(""))
 }
 
 // loginForm is the login form; Said is the result of the last attempt.
@@ -286,11 +296,11 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 		default:
 			said = "soon"
 		}
-		p.render(w, http.StatusOK, p.loginView(said))
+		render(w, http.StatusOK, p.loginView(said))
 		return
 	}
 	if !p.access.use(r.PostFormValue("token")) {
-		p.render(w, http.StatusForbidden, p.loginView("refused"))
+		render(w, http.StatusForbidden, p.loginView("refused"))
 		return
 	}
 	if err := p.access.enter(w, viewer{operator: true}); err != nil {

@@ -63,12 +63,12 @@ func (p *Page) signedIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// A redirect would be attributed to the provider, so the browser would leave out the SameSite cookie.
-	p.render(w, http.StatusOK, &view{Title: "Signed in", Data: entered{}})
+	render(w, http.StatusOK, &view{Title: "Signed in", Data: entered{}})
 }
 
 func (p *Page) loginFailed(w http.ResponseWriter, r *http.Request, status int, said string, err error) {
 	p.Log.InfoContext(r.Context(), "nobody was let into the page", slog.Int("status", status), tint.Err(err))
-	p.render(w, status, p.loginView(said))
+	render(w, status, p.loginView(said))
 }
 
 // signOut logs the viewer of a request out.

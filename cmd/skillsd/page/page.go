@@ -100,7 +100,7 @@ func (p *Page) Handler() http.Handler {
 		handle("GET "+path, p.screen(name, data))
 		handle("GET "+path+".json", p.document(data))
 	}
-	handle("GET /static/{name}", p.static)
+	handle("GET /static/{name}", static)
 	handle("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})
@@ -220,14 +220,14 @@ func (p *Page) screen(name string, data func(r *http.Request) (any, error)) http
 			status, v.Data = p.fault(r, err)
 			// The message is the error itself, and the same data as JSON would be the same error.
 			v.JSON, v.Unread = "", ""
-			p.render(w, status, &v)
+			render(w, status, &v)
 			return
 		}
-		p.render(w, status, &v)
+		render(w, status, &v)
 	}
 }
 
-func (p *Page) render(w http.ResponseWriter, status int, v *view) {
+func render(w http.ResponseWriter, status int, v *view) {
 	screen := v.node()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
@@ -284,7 +284,7 @@ func (p *Page) fault(r *http.Request, err error) (status int, text string) {
 }
 
 // static answers with an embedded file.
-func (p *Page) static(w http.ResponseWriter, r *http.Request) {
+func static(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	// The MIME tables of the system may differ.
 	kinds := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,15 +87,7 @@ func (p *Page) session(r *http.Request) (any, error) {
 		Blocks: []Block{}}
 	out.Verdict, out.Head = &verdict, t.head
 	q := r.URL.Query()
-	if seq, err := strconv.ParseUint(q.Get("at"), 10, 64); err == nil {
-		for i, b := range t.blocks {
-			if b.First() <= seq {
-				// A link to an event opens the page of the timeline with it.
-				q.Set("from", strconv.Itoa(i-i%maxRows))
-			}
-		}
-		q.Del("at")
-	}
+	t.turnTo(q)
 	chosen := slices.DeleteFunc(slices.Clone(t.blocks), func(b *Block) bool { return b.Class != "bad" })
 	out.Bad = len(chosen)
 	if q.Get("only") != "bad" {
@@ -102,8 +95,6 @@ func (p *Page) session(r *http.Request) (any, error) {
 	}
 	blocks, paging := pageOf(q, chosen, maxRows)
 	out.Paging = paging
-	read := map[uint64]*Block{} // by the events that showed instructions and files
-	var last uint64
 	for _, b := range blocks {
 		// The timeline is cached and shared, so the texts are added to a copy.
 		shown := *b
@@ -113,18 +104,39 @@ func (p *Page) session(r *http.Request) (any, error) {
 		}
 		out.Blocks = append(out.Blocks, shown)
 	}
-	for i := range out.Blocks {
-		if b := &out.Blocks[i]; b.Class == "good" && (b.Kind == "load" || b.Kind == "read") {
+	p.undone(ctx, all, s.ID, out.Blocks)
+	p.addTexts(ctx, s.ID, out.Blocks)
+	return out, nil
+}
+
+// turnTo makes a link to an event one to the page of the timeline with it.
+func (t *timeline) turnTo(q url.Values) {
+	seq, err := strconv.ParseUint(q.Get("at"), 10, 64)
+	if err != nil {
+		return
+	}
+	for i, b := range t.blocks {
+		if b.First() <= seq {
+			q.Set("from", strconv.Itoa(i-i%maxRows))
+		}
+	}
+	q.Del("at")
+}
+
+// addTexts adds the instructions and files that a session was shown to the blocks of a page.
+func (p *Page) addTexts(ctx context.Context, id string, blocks []Block) {
+	read := map[uint64]*Block{} // by the events that showed them
+	var last uint64
+	for i := range blocks {
+		if b := &blocks[i]; b.Class == "good" && (b.Kind == "load" || b.Kind == "read") {
 			last = b.First()
 			read[last] = b
 		}
 	}
-	p.undone(ctx, all, s.ID, out.Blocks)
 	if len(read) > 0 {
-		p.shown(ctx, provenance.Query{Session: s.ID, From: blocks[0].First(), Kinds: []provenance.Kind{
+		p.shown(ctx, provenance.Query{Session: id, From: blocks[0].First(), Kinds: []provenance.Kind{
 			provenance.KindSkillActivated, provenance.KindResourceRead}}, read, last)
 	}
-	return out, nil
 }
 
 // undone adds to the runs of a session when their changes were undone.
@@ -202,35 +214,32 @@ type Event struct {
 	Pretty  string
 }
 
-// recorded returns the event that a request names.
-func (p *Page) recorded(r *http.Request) (*provenance.Event, error) {
+// recorded returns the event that a request names, and its line.
+func (p *Page) recorded(r *http.Request) (e *provenance.Event, line []byte, err error) {
 	seq, err := strconv.ParseUint(r.PathValue("seq"), 10, 64)
 	if err != nil {
-		return nil, missing("an event has a number")
+		return nil, nil, missing("an event has a number")
 	}
 	s, err := p.find(r.Context(), r.PathValue("id"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	query := provenance.Query{Session: s.ID, From: seq}
 	for e, err := range p.Records.Events(r.Context(), query) {
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if e.Seq == seq {
-			return e, nil
+			line, err := provenance.EncodeLine(e)
+			return e, line, err
 		}
 		break
 	}
-	return nil, missing("the session has no event of this number")
+	return nil, nil, missing("the session has no event of this number")
 }
 
 func (p *Page) event(r *http.Request) (any, error) {
-	e, err := p.recorded(r)
-	if err != nil {
-		return nil, err
-	}
-	line, err := provenance.EncodeLine(e)
+	e, line, err := p.recorded(r)
 	if err != nil {
 		return nil, err
 	}
@@ -239,11 +248,7 @@ func (p *Page) event(r *http.Request) (any, error) {
 
 // eventLine answers with the line of an event as recorded.
 func (p *Page) eventLine(w http.ResponseWriter, r *http.Request) error {
-	e, err := p.recorded(r)
-	if err != nil {
-		return err
-	}
-	line, err := provenance.EncodeLine(e)
+	_, line, err := p.recorded(r)
 	if err != nil {
 		return err
 	}

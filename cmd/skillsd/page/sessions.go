@@ -165,42 +165,9 @@ func (p *Page) sessions(r *http.Request) (any, error) {
 	if viewerOf(r.Context()).operator {
 		out.Directory = p.Directory
 	}
-	for i, s := range all {
-		switch s.State {
-		case provenance.StateOpen:
-			out.Counts.Open++
-			for _, b := range p.timeline(r.Context(), &all[i]).blocks {
-				if b.open(p.Now(), p.AskLife) {
-					out.Counts.Asking++
-				}
-			}
-		case provenance.StateCrashed, provenance.StateDamaged:
-			out.Counts.Faults++
-		}
-		if recent[s.ID] {
-			out.Counts.Sessions++
-			out.Counts.Runs += s.Counts.Runs
-			out.Counts.Denials += s.Counts.Denials
-		}
-	}
+	p.count(r.Context(), &out.Counts, all, recent)
 	q := r.URL.Query()
-	has := func(text, part string) bool {
-		return part == "" || strings.Contains(strings.ToLower(text), strings.ToLower(part))
-	}
-	chosen := slices.DeleteFunc(slices.Clone(all), func(s provenance.Session) bool {
-		return !has(s.Principal, q.Get("principal")) || !has(s.Client, q.Get("client")) ||
-			!inState(&s, q.Get("state")) ||
-			q.Get("denied") != "" && s.Counts.Denials == 0
-	})
-	// This filter is last, because the record of each session that is left has to be read for it.
-	if skill := q.Get("skill"); skill != "" {
-		loads := map[string]bool{}
-		for _, row := range p.withSkills(r.Context(), chosen) {
-			loads[row.ID] = slices.ContainsFunc(row.Skills,
-				func(name string) bool { return has(name, skill) })
-		}
-		chosen = slices.DeleteFunc(chosen, func(s provenance.Session) bool { return !loads[s.ID] })
-	}
+	chosen := p.selected(r.Context(), all, q)
 	chosen, out.Paging = pageOf(q, chosen, pageOfSessions)
 	for i := range chosen {
 		if chosen[i].State != provenance.StateOpen { // open sessions change and would be verified repeatedly
@@ -209,6 +176,55 @@ func (p *Page) sessions(r *http.Request) (any, error) {
 	}
 	out.Sessions = append(out.Sessions, p.withSkills(r.Context(), chosen)...)
 	return out, nil
+}
+
+// count counts all sessions, and the runs and refusals of recent ones.
+func (p *Page) count(
+	ctx context.Context, counts *Counts, all []provenance.Session, recent map[string]bool,
+) {
+	for i, s := range all {
+		switch s.State {
+		case provenance.StateOpen:
+			counts.Open++
+			for _, b := range p.timeline(ctx, &all[i]).blocks {
+				if b.open(p.Now(), p.AskLife) {
+					counts.Asking++
+				}
+			}
+		case provenance.StateCrashed, provenance.StateDamaged:
+			counts.Faults++
+		}
+		if recent[s.ID] {
+			counts.Sessions++
+			counts.Runs += s.Counts.Runs
+			counts.Denials += s.Counts.Denials
+		}
+	}
+}
+
+// selected returns the sessions that the filters of a request leave.
+func (p *Page) selected(
+	ctx context.Context, all []provenance.Session, q url.Values,
+) []provenance.Session {
+	has := func(text, part string) bool {
+		return part == "" || strings.Contains(strings.ToLower(text), strings.ToLower(part))
+	}
+	chosen := slices.DeleteFunc(slices.Clone(all), func(s provenance.Session) bool {
+		return !has(s.Principal, q.Get("principal")) || !has(s.Client, q.Get("client")) ||
+			!inState(&s, q.Get("state")) ||
+			q.Get("denied") != "" && s.Counts.Denials == 0
+	})
+	skill := q.Get("skill")
+	if skill == "" {
+		return chosen
+	}
+	// This filter is last, because the record of each session that is left has to be read for it.
+	loads := map[string]bool{}
+	for _, row := range p.withSkills(ctx, chosen) {
+		loads[row.ID] = slices.ContainsFunc(row.Skills,
+			func(name string) bool { return has(name, skill) })
+	}
+	return slices.DeleteFunc(chosen, func(s provenance.Session) bool { return !loads[s.ID] })
 }
 
 // faulty selects crashed and damaged sessions.

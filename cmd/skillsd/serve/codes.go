@@ -69,7 +69,7 @@ func (c cellFiles) Change(
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	sum := sha256.Sum256([]byte(key))
 	name := hex.EncodeToString(sum[:])
-	was, err := c.value(root, name, life)
+	was, err := cellValue(root, name, life)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (c cellFiles) Change(
 	// Only a new cell can exceed the limit, and each call that asks makes one, so that the directory is
 	// cleaned often enough.
 	if was == nil {
-		if err := c.prune(root, life); err != nil {
+		if err := pruneCells(root, life); err != nil {
 			return err
 		}
 	}
@@ -88,8 +88,8 @@ func (c cellFiles) Change(
 	return fsys.WriteUnsyncedIn(root, name, next, 0o600)
 }
 
-// value returns the value of a cell, or nil.
-func (c cellFiles) value(root *os.Root, name string, life time.Duration) ([]byte, error) {
+// cellValue returns the value of a cell, or nil.
+func cellValue(root *os.Root, name string, life time.Duration) ([]byte, error) {
 	file, info, err := fsys.OpenIn(root, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -106,8 +106,8 @@ func (c cellFiles) value(root *os.Root, name string, life time.Duration) ([]byte
 	return fsys.ReadAll(file, maxCell)
 }
 
-// prune removes expired cells.
-func (c cellFiles) prune(root *os.Root, life time.Duration) error {
+// pruneCells removes expired cells.
+func pruneCells(root *os.Root, life time.Duration) error {
 	list, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return err

@@ -19,9 +19,9 @@ const (
 	collectPart  = 20
 )
 
-// Collect deletes old sessions by the rules of the configuration, repeatedly until ctx ends. release ends
+// collect deletes old sessions by the rules of the configuration, repeatedly until ctx ends. release ends
 // unused sessions of this server; see [provenance.CollectOptions].
-func (p *Plan) Collect(ctx context.Context, release func(context.Context, string) bool, logger *slog.Logger) {
+func (p *Plan) collect(ctx context.Context, release func(context.Context, string) bool, logger *slog.Logger) {
 	gc := p.options.Records.GC
 	if gc.Age == 0 && gc.Total == 0 {
 		return

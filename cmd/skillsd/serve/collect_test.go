@@ -37,7 +37,7 @@ func TestCollectsSoon(t *testing.T) {
 		p.options.Records.GC.Total = 1 // byte
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go p.Collect(ctx, nil, slog.New(slog.DiscardHandler))
+		go p.collect(ctx, nil, slog.New(slog.DiscardHandler))
 		left := func() (n int) {
 			synctest.Wait()
 			for range st.Sessions(ctx, time.Time{}) {

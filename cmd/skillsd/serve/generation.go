@@ -1,9 +1,9 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"slices"
 
@@ -26,58 +26,13 @@ func (p *Plan) join(ctx context.Context) error {
 	return p.Cluster.Join(ctx, p.options.Cluster.Generation, parts)
 }
 
-// parts returns the rules and skills that the server's decisions depend on, under names of the configuration:
-// its policy with the limits of runs, principals, profiles, entries of the allowlist, their environments, and
-// skills. Tokens are left out, because they only identify principals.
+// parts returns the rules and skills that the server's decisions depend on, under names of the configuration.
 //
 // Errors: the error of ctx.
 func (p *Plan) parts(ctx context.Context, snapshot *skills.Snapshot) (cluster.Parts, error) {
-	o, parts := p.options, cluster.Parts{}
-	add := func(value any, format string, args ...any) error {
-		text, err := json.Marshal(value)
-		if err != nil {
-			return err
-		}
-		name := fmt.Sprintf(format, args...)
-		parts[name] += string(text) + "\n"
-		return nil
-	}
-	for _, option := range o.Table() {
-		var err error
-		switch {
-		// Options with a form of their own in the file, such as entries and profiles, are compared one by one
-		// below.
-		case option.Section == config.SectionPolicy && option.InFile == nil && option.Flag != "":
-			err = add(option.Value, "--%s", option.Flag)
-		// How many runs a machine can take depends on the machine.
-		case option.Flag == "limit" && option.Part != "concurrent":
-			err = add(option.Value, "--limit %s", option.Part)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if err := add(o.ClosedTiers, "--tier-scripts"); err != nil {
+	parts, err := p.rules()
+	if err != nil {
 		return nil, err
-	}
-	for name, principal := range o.Process.Cfg.Keys.PolicyPrincipals(o.HTTP.Evidence) {
-		if err := add(principal, "principal %s", name); err != nil {
-			return nil, err
-		}
-	}
-	for _, profile := range p.Policy.Profiles() {
-		if err := add(profile, "profile %s", profile.Name); err != nil {
-			return nil, err
-		}
-	}
-	for _, entry := range p.Policy.Entries() {
-		if err := add(entry, "allowlist entry %s:%s", entry.Skill, entry.Path); err != nil {
-			return nil, err
-		}
-		if entry.Environment == "" || p.lock == nil || p.lock.Environments[entry.Environment] == nil {
-			continue
-		}
-		parts["environment "+entry.Environment] = p.lock.Environments[entry.Environment].Digest.String()
 	}
 	for _, sk := range snapshot.Skills {
 		content := sk.Digest
@@ -93,6 +48,52 @@ func (p *Plan) parts(ctx context.Context, snapshot *skills.Snapshot) (cluster.Pa
 		parts[cluster.SkillPart(sk.Root.Tier.String(), sk.Path)] = content.String()
 	}
 	return parts, nil
+}
+
+// rules returns the parts without the skills: the policy with the limits of runs, principals, profiles,
+// entries of the allowlist and their environments. Tokens are left out, because they only identify
+// principals.
+func (p *Plan) rules() (cluster.Parts, error) {
+	o, parts := p.options, encodedParts{Parts: cluster.Parts{}}
+	for _, option := range o.Table() {
+		switch {
+		// Options with a form of their own in the file, such as entries and profiles, are compared one by one
+		// below.
+		case option.Section == config.SectionPolicy && option.InFile == nil && option.Flag != "":
+			parts.add("--"+option.Flag, option.Value)
+		// How many runs a machine can take depends on the machine.
+		case option.Flag == "limit" && option.Part != "concurrent":
+			parts.add("--limit "+option.Part, option.Value)
+		}
+	}
+	parts.add("--tier-scripts", o.ClosedTiers)
+	for name, principal := range o.Process.Cfg.Keys.PolicyPrincipals(o.HTTP.Evidence) {
+		parts.add("principal "+name, principal)
+	}
+	for _, profile := range p.Policy.Profiles() {
+		parts.add("profile "+profile.Name, profile)
+	}
+	for _, entry := range p.Policy.Entries() {
+		parts.add("allowlist entry "+entry.Skill+":"+entry.Path, entry)
+		if entry.Environment == "" || p.lock == nil || p.lock.Environments[entry.Environment] == nil {
+			continue
+		}
+		parts.Parts["environment "+entry.Environment] = p.lock.Environments[entry.Environment].Digest.String()
+	}
+	return parts.Parts, parts.err
+}
+
+// encodedParts are parts in the making.
+type encodedParts struct {
+	cluster.Parts
+	err error // of the first value that cannot be encoded
+}
+
+// add adds a line with a value to a part.
+func (p *encodedParts) add(name string, value any) {
+	text, err := json.Marshal(value)
+	p.err = cmp.Or(p.err, err)
+	p.Parts[name] += string(text) + "\n"
 }
 
 // LookAtCluster inspects the cluster of the server without opening it. snapshot has the skills; if it is nil

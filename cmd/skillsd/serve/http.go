@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -40,6 +41,24 @@ import (
 // stdio, since one file may be used for both transports.
 func (o *Options) checkHTTP() error {
 	h, cfg := &o.HTTP, &o.Process.Cfg
+	if err := cmp.Or(checkListener(h), checkIssuer(h), checkPath(h.Path)); err != nil {
+		return err
+	}
+	switch {
+	case h.Enabled() && cfg.OriginOf("auth-evidence").Kind == config.FromFlag && h.TokenFile == "" &&
+		h.Issuer == "":
+		return exit.Usagef("add --auth-token-file or --auth-issuer",
+			"--auth-evidence has no effect without authentication")
+	case !o.Cluster.Enabled() && cfg.ClusterFlag() != "":
+		return exit.Usagef("add --cluster URL", "--%s has no effect without a cluster", cfg.ClusterFlag())
+	case !h.Enabled():
+		return o.checkStdio()
+	}
+	return nil
+}
+
+// checkListener rejects addresses, rates and certificates that no server can have.
+func checkListener(h *config.HTTP) error {
 	switch {
 	case h.Addr != "" && h.Unix != "":
 		return exit.Usagef("start two servers", "--http and --unix cannot be combined")
@@ -47,33 +66,43 @@ func (o *Options) checkHTTP() error {
 		return exit.Usagef("give requests per second, 0 for no limit", "--rate-limit %g", h.Rate)
 	case (h.Cert == "") != (h.Key == ""):
 		return exit.Usagef("give both or neither", "--tls-cert and --tls-key belong together")
-	case h.Issuer == "" && (len(h.Audiences) > 0 || h.Keys != "" || len(h.Scopes) > 0 ||
-		len(h.Algorithms) > 0):
+	}
+	return nil
+}
+
+// checkIssuer rejects options of an issuer that need others.
+func checkIssuer(h *config.HTTP) error {
+	isDescribed := len(h.Audiences) > 0 || h.Keys != "" || len(h.Scopes) > 0 || len(h.Algorithms) > 0
+	switch {
+	case h.Issuer == "" && isDescribed:
 		return exit.Usagef("give --auth-issuer too",
 			"--auth-audience, --auth-jwks, --auth-scope and --auth-algorithm need an issuer")
 	case h.Issuer != "" && len(h.Audiences) == 0 && h.PublicURL == "":
 		return exit.Usagef("a token for another server must not open this one",
 			"--auth-issuer needs --auth-audience or --public-url")
-	case !strings.HasPrefix(h.Path, "/") || slices.Contains([]string{"/", "/healthz", "/readyz"}, h.Path) ||
-		strings.HasPrefix(h.Path, "/.well-known/"):
-		return exit.Usagef("use a path like /mcp", "--http-path %q", h.Path)
-	case h.Enabled() && cfg.OriginOf("auth-evidence").Kind == config.FromFlag && h.TokenFile == "" &&
-		h.Issuer == "":
-		return exit.Usagef("add --auth-token-file or --auth-issuer",
-			"--auth-evidence has no effect without authentication")
-	case !o.Cluster.Enabled() && cfg.ClusterFlag() != "":
-		return exit.Usagef("add --cluster URL", "--%s has no effect without a cluster", cfg.ClusterFlag())
-	case h.Enabled():
+	}
+	return nil
+}
+
+// checkPath rejects a path that the server uses itself, and what is not a path.
+func checkPath(path string) error {
+	if strings.HasPrefix(path, "/") && !slices.Contains([]string{"/", "/healthz", "/readyz"}, path) &&
+		!strings.HasPrefix(path, "/.well-known/") {
 		return nil
 	}
+	return exit.Usagef("use a path like /mcp", "--http-path %q", path)
+}
+
+// checkStdio rejects options of HTTP that were given to a server on stdio.
+func (o *Options) checkStdio() error {
 	for _, flag := range []string{"allowed-host", "allowed-origin", "auth-evidence", "auth-issuer",
 		"auth-token-file", "cluster", "http-activation", "http-path",
 		"insecure-no-auth", "page", "page-client", "public-url", "rate-limit", "shared-records", "tls-cert"} {
-		kind := cfg.OriginOf(flag).Kind
+		kind := o.Process.Cfg.OriginOf(flag).Kind
 		// These may come from an environment that several servers share.
 		shared := flag == "auth-evidence" || flag == "http-activation" ||
 			flag == "http-path" || flag == "rate-limit" ||
-			flag == "insecure-no-auth" && !h.NoAuth
+			flag == "insecure-no-auth" && !o.HTTP.NoAuth
 		// An option that does nothing may be a security measure that the operator believes to be on.
 		if kind == config.FromFlag || kind == config.FromEnv && !shared {
 			return exit.Usagef("add --http ADDR or --unix PATH", "--%s has no effect on stdio", flag)
@@ -237,6 +266,21 @@ func (o *Options) openHTTP(ctx context.Context,
 	if err != nil {
 		return nil, opts, err
 	}
+	if err := o.guard(listener, &opts, certificate, logger); err != nil {
+		return nil, opts, errors.Join(err, listener.Close())
+	}
+	if certificate != nil {
+		listener = tls.NewListener(listener, &tls.Config{GetCertificate: certificate.current,
+			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
+	}
+	return listener, opts, nil
+}
+
+// guard makes sure that clients authenticate where others can reach the listener, unless the operator accepts
+// that they do not, and warns of what remains.
+func (o *Options) guard(
+	listener net.Listener, opts *mcpserver.HTTPOptions, pair *certificate, logger *slog.Logger,
+) (err error) {
 	// A name such as localhost is resolved only by the listener.
 	switch auth := opts.Auth != nil; {
 	case o.HTTP.Unix != "" || auth && isLoopback(listener):
@@ -244,26 +288,18 @@ func (o *Options) openHTTP(ctx context.Context,
 		logger.Warn("no authentication: every user of this machine may run the allowed scripts")
 	case isLoopback(listener):
 		opts.Auth, err = o.ownToken(listener.Addr().String(), logger)
-		if err != nil {
-			return nil, opts, errors.Join(err, listener.Close())
-		}
 	case !auth && !o.HTTP.NoAuth:
-		return nil, opts, errors.Join(exit.Usagef("give --auth-token-file or --auth-issuer, listen on "+
+		err = exit.Usagef("give --auth-token-file or --auth-issuer, listen on "+
 			"127.0.0.1, or accept it with --insecure-no-auth",
-			"--http %s can be reached from other machines and requires no authentication", o.HTTP.Addr),
-			listener.Close())
+			"--http %s can be reached from other machines and requires no authentication", o.HTTP.Addr)
 	case !auth:
 		// The clients of such a server may belong to several users.
 		opts.OnlyHandles = true
 		logger.Warn("no authentication: every client that can reach this address is accepted")
-	case certificate == nil:
+	case pair == nil:
 		logger.Warn("tokens are sent unencrypted unless a proxy in front adds TLS")
 	}
-	if certificate != nil {
-		listener = tls.NewListener(listener, &tls.Config{GetCertificate: certificate.current,
-			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
-	}
-	return listener, opts, nil
+	return err
 }
 
 // ownToken returns an authenticator for the token in the state directory, which only its user can read and

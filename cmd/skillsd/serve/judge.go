@@ -91,28 +91,15 @@ const (
 func AllowState(
 	ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry, installed install.Installed,
 ) AllowRow {
-	name := ShellName(entry)
 	row := AllowRow{Script: ScriptName(entry), State: StateMissing, Execution: entry.Execution,
-		Target: cmp.Or(entry.Target, policy.TargetSandbox), Hint: "to remove it: skillsd disallow " + name,
-		Pin: entry.Pin, Tree: entry.Tree, Network: entry.Network, Env: entry.Env, Secrets: entry.Secrets,
+		Target: cmp.Or(entry.Target, policy.TargetSandbox),
+		Hint:   "to remove it: skillsd disallow " + ShellName(entry),
+		Pin:    entry.Pin, Tree: entry.Tree, Network: entry.Network, Env: entry.Env, Secrets: entry.Secrets,
 		Workspace: entry.Workspace, Environment: entry.Environment, Ask: entry.Ask,
 		Release: entry.Release}
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {
-		row.Detail = "no skill with that path is served"
-		for _, withheld := range snapshot.Withheld {
-			if withheld.Path == entry.Skill {
-				row.Detail += ": " + strings.Join(snapshot.Status(withheld).Reasons, ", ")
-				return row
-			}
-		}
-		if installed.Missing(entry.Skill) {
-			row.State, row.Detail, row.Hint = stateChanged, missingText, TamperedHint
-			return row
-		}
-		if suggestion := snapshot.NotFound(entry.Skill).Suggestion; suggestion != "" {
-			row.Hint = "did you mean " + suggestion + "? " + row.Hint
-		}
+		row.withoutSkill(snapshot, entry, installed)
 		return row
 	}
 	index, err := sk.Index(ctx)
@@ -125,40 +112,72 @@ func AllowState(
 	if r == nil || r.Program() == nil {
 		row.Detail = "the skill has no such script"
 		if installed.Tampered(ctx, sk) { // somebody removed it, and the entry is still right
-			row.State, row.Detail, row.Hint = stateChanged, TamperedText, TamperedHint
+			row.change(TamperedText, TamperedHint)
 		}
 		return row
 	}
-	info := r.Program()
 	// The policy has the file under the path of the nested skill only.
 	if nested := snapshot.Nested(sk, entry.Path); nested != nil && script.Outside(entry.Path) {
 		row.State, row.Detail = "unsupported", OfNested(nested)
 		return row
 	}
+	info := r.Program()
 	row.Runtime = info.Runtime
-	row.Changed = entry.Changed(r.Digest, index.TreeDigest)
-	switch {
 	// The state comes before changes: allowing the script again would not make it run.
-	case row.Runtime == "":
-		row.State, row.Detail, row.Hint, row.Changed = "unsupported", info.Problem,
-			HintRuntime(info.Problem), ""
-	case row.Changed != policy.Unchanged && installed.Tampered(ctx, sk):
-		row.State, row.Detail, row.Hint = stateChanged, TamperedText, TamperedHint
-	case row.Changed != policy.Unchanged:
-		row.State, row.Hint = stateChanged, "review the change, then run `skillsd allow "+name+"`"
-		row.Detail = string(row.Changed) + " changed since it was allowed"
-	case entry.Pin == "":
-		row.State, row.Detail, row.Hint = StateUnpinned, Looseness(entry), "`skillsd allow "+name+"` pins it"
-	default:
-		row.State, row.Detail, row.Hint = StateAllowed, Looseness(entry), ""
-		switch {
-		case entry.PinScript:
-			row.Hint = "remove pin: script, then `skillsd allow " + name + "` pins them"
-		case row.Detail != "":
-			row.Hint = "`skillsd allow " + name + "` pins them"
+	if row.Runtime == "" {
+		row.State, row.Detail, row.Hint = "unsupported", info.Problem, HintRuntime(info.Problem)
+		return row
+	}
+	row.Changed = entry.Changed(r.Digest, index.TreeDigest)
+	row.compared(entry, row.Changed != policy.Unchanged && installed.Tampered(ctx, sk))
+	return row
+}
+
+// change sets the state of an entry whose script does not run because files differ from those that the entry
+// allows.
+func (r *AllowRow) change(detail, hint string) {
+	r.State, r.Detail, r.Hint = stateChanged, detail, hint
+}
+
+// withoutSkill sets the state of an entry with a path at which no skill is served.
+func (r *AllowRow) withoutSkill(snapshot *skills.Snapshot, entry policy.Entry, installed install.Installed) {
+	r.Detail = "no skill with that path is served"
+	for _, withheld := range snapshot.Withheld {
+		if withheld.Path == entry.Skill {
+			r.Detail += ": " + strings.Join(snapshot.Status(withheld).Reasons, ", ")
+			return
 		}
 	}
-	return row
+	if installed.Missing(entry.Skill) {
+		r.change(missingText, TamperedHint)
+		return
+	}
+	if suggestion := snapshot.NotFound(entry.Skill).Suggestion; suggestion != "" {
+		r.Hint = "did you mean " + suggestion + "? " + r.Hint
+	}
+}
+
+// compared sets the state of an entry whose script has an interpreter: allowed, unless files have changed, of
+// an installed skill perhaps where it is installed.
+func (r *AllowRow) compared(entry policy.Entry, isTampered bool) {
+	name := ShellName(entry)
+	switch {
+	case isTampered:
+		r.change(TamperedText, TamperedHint)
+	case r.Changed != policy.Unchanged:
+		r.change(string(r.Changed)+" changed since it was allowed",
+			"review the change, then run `skillsd allow "+name+"`")
+	case entry.Pin == "":
+		r.State, r.Detail, r.Hint = StateUnpinned, Looseness(entry), "`skillsd allow "+name+"` pins it"
+	default:
+		r.State, r.Detail, r.Hint = StateAllowed, Looseness(entry), ""
+		switch {
+		case entry.PinScript:
+			r.Hint = "remove pin: script, then `skillsd allow " + name + "` pins them"
+		case r.Detail != "":
+			r.Hint = "`skillsd allow " + name + "` pins them"
+		}
+	}
 }
 
 // OfNested returns the reason why an entry of a skill cannot allow a file of a skill nested in it.
@@ -282,6 +301,17 @@ func JudgeFor(p *config.Process, serve *Options, specs []string) (*Judge, error)
 // Unreleased reports whether every run of an entry is refused for lack of a release.
 func (j *Judge) Unreleased(entry policy.Entry) bool {
 	return j.policy != nil && j.policy.Unreleased(entry, j.workspace)
+}
+
+// AllowState is [AllowState], and also reports an entry whose output is not released.
+func (j *Judge) AllowState(
+	ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry, installed install.Installed,
+) AllowRow {
+	row := AllowState(ctx, snapshot, entry, installed)
+	if row.State == StateAllowed && j.Unreleased(entry) {
+		row.State, row.Detail, row.Hint = StateUnreleased, Unreleased(entry), HintUnreleased
+	}
+	return row
 }
 
 // Refuses returns the denial with which the rules refuse every run of the script of an entry, for every

@@ -365,8 +365,8 @@ func (d *detection) Start(ctx context.Context, logger *slog.Logger, many bool) {
 	}()
 }
 
-// Without disables the sandbox for a reason, instead of Start.
-func (d *detection) Without(err error) {
+// without disables the sandbox for a reason, instead of Start.
+func (d *detection) without(err error) {
 	d.err = err
 	close(d.done)
 }

@@ -62,21 +62,8 @@ func (o *Options) Policy() (*policy.Policy, error) {
 	if err != nil {
 		return nil, exit.Flag("cfc-enforcement-mode", err)
 	}
-	// The words of other options are checked at their use.
-	words := []string{"prompt-slot-role", "release", "allowed-tools", "drift", "sandbox", "search",
-		"http-activation",
-		"skill-script-execution-target"}
-	for _, option := range o.Table() {
-		word, ok := option.Value.(*string)
-		if ok && slices.Contains(words, option.Flag) && *word != option.Default &&
-			!slices.Contains(option.Words, *word) {
-			problem := fmt.Errorf("%q is not one of %s", *word, strings.Join(option.Words, ", "))
-			if option.Flag == "sandbox" {
-				problem = fmt.Errorf("%q is not one of %s; scripts never run without a sandbox", *word,
-					strings.Join(detect.Present(), ", "))
-			}
-			return nil, exit.Flag(option.Flag, problem)
-		}
+	if err := o.checkWords(); err != nil {
+		return nil, err
 	}
 	allowlist, err := o.Allowlist()
 	if err != nil {
@@ -93,15 +80,9 @@ func (o *Options) Policy() (*policy.Policy, error) {
 	if len(o.AllowTools) > 0 && allowlist.Len() > 0 {
 		tools = append(tools, mcpserver.ToolRun)
 	}
-	var closed []skills.Tier
-	for _, spec := range o.ClosedTiers {
-		name, action, _ := strings.Cut(spec, "=")
-		tier, err := skills.ParseTier(name)
-		if err != nil || action != "deny" {
-			return nil, exit.Flag("tier-scripts", fmt.Errorf("%q is not TIER=deny; TIER is %s",
-				config.Clip(spec), skills.TierList()))
-		}
-		closed = append(closed, tier)
+	closed, err := o.closedTiers()
+	if err != nil {
+		return nil, err
 	}
 	cfg := policy.Config{
 		Tools: tools, Allowlist: allowlist, Mode: mode, Role: policy.Role(o.Role),
@@ -118,6 +99,40 @@ func (o *Options) Policy() (*policy.Policy, error) {
 		return nil, exit.Usagef("see `skillsd config show`", "policy: %w", err)
 	}
 	return pol, nil
+}
+
+// checkWords rejects unknown words of options whose words nothing else checks.
+func (o *Options) checkWords() error {
+	checked := []string{"prompt-slot-role", "release", "allowed-tools", "drift", "sandbox", "search",
+		"http-activation", "skill-script-execution-target"}
+	for _, option := range o.Table() {
+		word, ok := option.Value.(*string)
+		if !ok || !slices.Contains(checked, option.Flag) || *word == option.Default ||
+			slices.Contains(option.Words, *word) {
+			continue
+		}
+		problem := fmt.Errorf("%q is not one of %s", *word, strings.Join(option.Words, ", "))
+		if option.Flag == "sandbox" {
+			problem = fmt.Errorf("%q is not one of %s; scripts never run without a sandbox", *word,
+				strings.Join(detect.Present(), ", "))
+		}
+		return exit.Flag(option.Flag, problem)
+	}
+	return nil
+}
+
+// closedTiers returns the tiers of --tier-scripts, whose scripts never run.
+func (o *Options) closedTiers() (closed []skills.Tier, err error) {
+	for _, spec := range o.ClosedTiers {
+		name, action, _ := strings.Cut(spec, "=")
+		tier, err := skills.ParseTier(name)
+		if err != nil || action != "deny" {
+			return nil, exit.Flag("tier-scripts", fmt.Errorf("%q is not TIER=deny; TIER is %s",
+				config.Clip(spec), skills.TierList()))
+		}
+		closed = append(closed, tier)
+	}
+	return closed, nil
 }
 
 // Allowlist returns the allowlist of the source with precedence: the file, or the command line and the

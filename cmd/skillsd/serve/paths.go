@@ -51,40 +51,15 @@ func (p *Plan) findPaths() (err error) {
 	if err != nil {
 		return err
 	}
-	state, err := o.Process.StateDir()
+	own, err := o.privatePaths()
 	if err != nil {
-		return err
-	}
-	artifacts, err := o.Process.ArtifactDir()
-	if err != nil {
-		return err
-	}
-	if err := o.Process.CheckDirs(); err != nil {
 		return err
 	}
 	configFile, err := o.Process.ConfigPath()
 	if err != nil {
 		return err
 	}
-	// Open uses the first two for the stores.
-	p.own = []ownPath{{what: "--state", path: state}, {what: "--artifact-root", path: artifacts},
-		{what: "--auth-token-file", path: o.HTTP.TokenFile},
-		{what: "--tls-key", path: o.HTTP.Key}, {what: "--sign-key", path: o.Records.SignKey},
-		{what: "--cluster-key", path: o.Cluster.Key}, {what: "--cluster-creds", path: o.Cluster.Creds},
-		{what: "--cluster-cert-key", path: o.Cluster.CertKey}}
-	secrets := o.Process.Cfg.Keys.Secrets
-	for _, name := range slices.Sorted(maps.Keys(secrets)) {
-		p.own = append(p.own, ownPath{what: "the file of the secret " + name, path: secrets[name].File})
-	}
-	p.own = slices.DeleteFunc(p.own, func(own ownPath) bool { return own.path == "" })
-	for i := range p.own {
-		own := &p.own[i]
-		own.path, err = filepath.Abs(own.path)
-		if err != nil {
-			return err
-		}
-		own.real = config.Real(own.path)
-	}
+	p.own = own
 	real := realRoots(p.roots)
 	// Roots that are dropped need no check below, so it comes first.
 	p.dropAwaited(real)
@@ -111,6 +86,13 @@ func (p *Plan) findPaths() (err error) {
 	if !o.FromClient {
 		return nil
 	}
+	return p.takeFromClient(configFile, searched)
+}
+
+// takeFromClient makes the workspaces that clients can name. configFile and searched must stay out of their
+// reach.
+func (p *Plan) takeFromClient(configFile string, searched []ownPath) error {
+	o := p.options
 	if o.HTTP.Enabled() {
 		return exit.Usagef("give --workspace DIR instead",
 			"--workspace-from-client has no effect over HTTP, because clients may be on other machines")
@@ -128,6 +110,40 @@ func (p *Plan) findPaths() (err error) {
 	}
 	p.fromClient = p.client.open
 	return nil
+}
+
+// privatePaths returns the directories and files of the server that scripts must not reach. The first two are
+// the directories of state and records, which are checked, and which Open uses for the stores.
+func (o *Options) privatePaths() ([]ownPath, error) {
+	state, err := o.Process.StateDir()
+	if err != nil {
+		return nil, err
+	}
+	artifacts, err := o.Process.ArtifactDir()
+	if err != nil {
+		return nil, err
+	}
+	if err := o.Process.CheckDirs(); err != nil {
+		return nil, err
+	}
+	own := []ownPath{{what: "--state", path: state}, {what: "--artifact-root", path: artifacts},
+		{what: "--auth-token-file", path: o.HTTP.TokenFile},
+		{what: "--tls-key", path: o.HTTP.Key}, {what: "--sign-key", path: o.Records.SignKey},
+		{what: "--cluster-key", path: o.Cluster.Key}, {what: "--cluster-creds", path: o.Cluster.Creds},
+		{what: "--cluster-cert-key", path: o.Cluster.CertKey}}
+	secrets := o.Process.Cfg.Keys.Secrets
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+		own = append(own, ownPath{what: "the file of the secret " + name, path: secrets[name].File})
+	}
+	own = slices.DeleteFunc(own, func(own ownPath) bool { return own.path == "" })
+	for i := range own {
+		own[i].path, err = filepath.Abs(own[i].path)
+		if err != nil {
+			return nil, err
+		}
+		own[i].real = config.Real(own[i].path)
+	}
+	return own, nil
 }
 
 // realRoots returns the directories of roots with their links resolved, by the directory as given. Each is
@@ -345,30 +361,14 @@ func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, others [
 		return nil, err
 	}
 	var below []string
-	for _, root := range roots {
-		if liesIn(dir, root.Dir) {
-			return nil, &servedError{errInSkills, root.Dir}
+	for i := range roots {
+		rel, isBelow, err := rootBelow(dir, info, &roots[i])
+		if err != nil {
+			return nil, &servedError{err, roots[i].Dir}
 		}
-		if root.Awaited && !config.IsDir(root.Dir) {
-			continue // scripts cannot create it, see dropAwaited
+		if isBelow {
+			below = append(below, filepath.ToSlash(rel))
 		}
-		// Each scan resolves the links again.
-		if linkBelow(dir, root.Dir) {
-			return nil, &servedError{errLinked, root.Dir}
-		}
-		if !holds(dir, info, root.Dir) {
-			continue
-		}
-		rel, isBelow := fsys.Below(dir, config.Resolved(root.Dir))
-		switch {
-		case !isBelow: // the workspace contains it under another name
-			return nil, &servedError{errHoldsSkills, root.Dir}
-		case root.FS != nil:
-			return nil, &servedError{errArchive, root.Dir}
-		case !config.IsDir(root.Dir):
-			return nil, &servedError{errNoSkills, root.Dir}
-		}
-		below = append(below, filepath.ToSlash(rel))
 	}
 	for _, other := range others {
 		rel, isBelow := fsys.Below(dir, config.Resolved(other))
@@ -378,6 +378,36 @@ func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, others [
 	}
 	slices.Sort(below)
 	return slices.Compact(below), nil
+}
+
+// rootBelow returns the path of a skills root in the workspace at dir, whose info is given, and reports
+// whether it is there.
+//
+// Errors: the reason why a sandbox cannot keep scripts from changing its skills.
+func rootBelow(dir string, info fs.FileInfo, root *skills.Root) (rel string, isBelow bool, err error) {
+	if liesIn(dir, root.Dir) {
+		return "", false, errInSkills
+	}
+	if root.Awaited && !config.IsDir(root.Dir) {
+		return "", false, nil // scripts cannot create it, see dropAwaited
+	}
+	// Each scan resolves the links again.
+	if linkBelow(dir, root.Dir) {
+		return "", false, errLinked
+	}
+	if !holds(dir, info, root.Dir) {
+		return "", false, nil
+	}
+	rel, isBelow = fsys.Below(dir, config.Resolved(root.Dir))
+	switch {
+	case !isBelow: // the workspace contains it under another name
+		return "", false, errHoldsSkills
+	case root.FS != nil:
+		return "", false, errArchive
+	case !config.IsDir(root.Dir):
+		return "", false, errNoSkills
+	}
+	return rel, true, nil
 }
 
 // maxLinks is the maximum of links that the kernel resolves in one path.

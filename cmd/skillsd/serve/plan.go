@@ -90,17 +90,10 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 		p.Policy = nil
 		p.fail(err)
 	}
-	p.uids, err = o.UIDs()
-	if err != nil {
-		p.fail(err)
-	} else if os.Geteuid() == 0 && p.Policy != nil && p.Policy.Offers(mcpserver.ToolRun) {
-		if err := p.uids.Check(); err != nil {
-			p.fail(exit.Usagef(config.HintUIDs, "--sandbox-uids: %w", err))
-		}
-	}
+	p.fail(p.findUIDs())
 	resolve := o.Roots.Resolve
 	if o.watches() {
-		// Without a watch, no later scan would find a directory that is missing now.
+		// without a watch, no later scan would find a directory that is missing now.
 		resolve = o.Roots.Awaiting
 	}
 	p.roots, err = resolve(o.Process)
@@ -135,6 +128,18 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 	p.warnReadable("--sign-key", o.Records.SignKey)
 	p.warnReadable("--tls-key", o.HTTP.Key)
 	return p
+}
+
+// findUIDs finds the user ids of scripts, which root must be able to use if scripts can run.
+func (p *Plan) findUIDs() (err error) {
+	p.uids, err = p.options.UIDs()
+	if err != nil || os.Geteuid() != 0 || p.Policy == nil || !p.Policy.Offers(mcpserver.ToolRun) {
+		return err
+	}
+	if err := p.uids.Check(); err != nil {
+		return exit.Usagef(config.HintUIDs, "--sandbox-uids: %w", err)
+	}
+	return nil
 }
 
 // warnLoose warns of a policy that permits more than it seems to.
@@ -220,7 +225,7 @@ func (p *Plan) checkPinned() error {
 		return nil
 	}
 	for _, entry := range p.Policy.Entries() {
-		// Without digests each server would pin the files that it has at its own start.
+		// without digests each server would pin the files that it has at its own start.
 		if entry.Pin == "" || entry.Tree == "" && !entry.PinScript {
 			return exit.Usagef("`skillsd allow` writes both digests",
 				"--cluster: the allowlist entry %s lacks the digest of its tree or its script", entry.Spec())
@@ -258,45 +263,37 @@ func (p *Plan) Err() error {
 // them at once. snapshot has the skills; it is nil if they cannot be read.
 func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	o, discard := p.options, slog.New(slog.DiscardHandler)
-	try := func(err error) {
-		// The server that doctor examines may be running.
-		if errors.Is(err, AddressTaken) {
-			p.warn(err)
-			return
-		}
-		p.fail(err)
-	}
-	tryListener := func(listener net.Listener, err error) {
-		if listener != nil {
-			err = listener.Close()
-		}
-		try(err)
-	}
-	tryKeys := func(auth *httpauth.Authenticator) {
-		if auth == nil {
-			return
-		}
-		if err := auth.Reload(ctx); err != nil {
-			p.fail(exit.Usagef(hintKeys, "the keys of the issuer cannot be fetched: %w", err))
-		}
-	}
 	if p.Policy != nil {
-		try(entriesError(session.New(session.Config{
+		p.fail(entriesError(session.New(session.Config{
 			Policy: p.Policy, Env: o.Process.Env, Secret: o.Process.Secret, Logger: discard,
 		}).CheckEntries(ctx)))
 	}
 	if snapshot != nil {
 		for _, name := range o.Skills {
 			if _, err := snapshot.Lookup(name); err != nil {
-				try(report.LookupError(exit.Usage, "--skill: ", err))
+				p.fail(report.LookupError(exit.Usage, "--skill: ", err))
 				break
 			}
 		}
 	}
 	if o.Resume.Session != "" {
 		_, err := o.FindSession(ctx, o.Resume.Session)
-		try(err)
+		p.fail(err)
 	}
+	p.probeHTTP(ctx, discard)
+	p.probeListener(o.listenMetrics(ctx))
+	page, login, err := o.listenPage(ctx)
+	p.probeListener(page, err)
+	if login != nil {
+		if _, _, err := login.Begin(ctx); err != nil {
+			p.fail(exit.Usagef(hintKeys, "--page-client: logins do not work: %w", err))
+		}
+	}
+}
+
+// probeHTTP adds the problems of the records, the address and the issuer of a server over HTTP.
+func (p *Plan) probeHTTP(ctx context.Context, logger *slog.Logger) {
+	o := p.options
 	if o.HTTP.Enabled() && !o.HTTP.SharedRecords && !o.Cluster.Enabled() && len(p.own) > 1 &&
 		filestore.Served(p.own[1].path) {
 		p.warn(p.servedError(filestore.ErrServing))
@@ -304,24 +301,39 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	switch {
 	case o.HTTP.Unix != "":
 		// openHTTP would remove the socket of a server that has ended; checkSocket changes nothing.
-		opts, _, err := o.prepareHTTP(discard)
+		opts, _, err := o.prepareHTTP(logger)
 		if err == nil {
-			tryKeys(opts.Auth)
+			p.probeKeys(ctx, opts.Auth)
 			_, err = checkSocket(ctx, o.HTTP.Unix)
 		}
-		try(err)
+		p.probeListener(nil, err)
 	case o.HTTP.Addr != "":
-		listener, opts, err := o.openHTTP(ctx, discard)
-		tryListener(listener, err)
-		tryKeys(opts.Auth)
+		listener, opts, err := o.openHTTP(ctx, logger)
+		p.probeListener(listener, err)
+		p.probeKeys(ctx, opts.Auth)
 	}
-	tryListener(o.listenMetrics(ctx))
-	page, login, err := o.listenPage(ctx)
-	tryListener(page, err)
-	if login != nil {
-		if _, _, err := login.Begin(ctx); err != nil {
-			p.fail(exit.Usagef(hintKeys, "--page-client: logins do not work: %w", err))
-		}
+}
+
+// probeListener closes a listener, which may be nil, and adds the problem of its address, if any.
+func (p *Plan) probeListener(listener net.Listener, err error) {
+	if listener != nil {
+		err = listener.Close()
+	}
+	// The server that doctor examines may be running.
+	if errors.Is(err, AddressTaken) {
+		p.warn(err)
+		return
+	}
+	p.fail(err)
+}
+
+// probeKeys fetches the keys of an issuer, if there is one.
+func (p *Plan) probeKeys(ctx context.Context, auth *httpauth.Authenticator) {
+	if auth == nil {
+		return
+	}
+	if err := auth.Reload(ctx); err != nil {
+		p.fail(exit.Usagef(hintKeys, "the keys of the issuer cannot be fetched: %w", err))
 	}
 }
 

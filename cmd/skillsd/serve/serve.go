@@ -56,14 +56,11 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	if err := p.Open(ctx, logger); err != nil {
 		return err
 	}
-	// Two servers with one directory of records would not know of each other's refusals and approvals.
-	if o.HTTP.Enabled() && !o.HTTP.SharedRecords && p.Cluster == nil {
-		release, err := filestore.Serve(p.own[1].path)
-		if err != nil {
-			return p.besideServed(ctx, err)
-		}
-		defer func() { _ = release() }()
+	release, err := p.takeRecords(ctx)
+	if err != nil {
+		return err
 	}
+	defer release()
 	observed, err := o.observe(ctx, p.Records, p.Registry, logger)
 	if err != nil {
 		return err
@@ -83,26 +80,17 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	defer endPage()
 	cfg := o.serverConfig(p, sessions, observed, logger)
 	defer o.countUses(ctx, &cfg, logger)()
-	if !o.HTTP.Enabled() && o.FromClient && cmp.Or(cfg.ClientDir, cfg.StartDir) == "" {
-		logger.WarnContext(ctx, "--workspace-from-client has no effect for a client that names no "+
-			"directory: the server was started in a home directory or in /", slog.String("dir", cfg.WorkDir))
-	}
+	o.warnNoDirectory(ctx, &cfg, logger)
 	reloads := p.reloads(ctx, sessions, sessions.Logger(logger))
 	if reloads != nil {
 		cfg.Refresh = reloads.refresh
 	}
 	p.logStart(ctx, logger)
 	defer p.Detection.End()
-	switch {
-	case !p.Policy.Offers(mcpserver.ToolRun):
-	case p.Cluster != nil && p.Cluster.Pool != nil:
-		p.Detection.Without(errElsewhere(o.Cluster.Pool))
-	default:
-		p.Detection.Start(ctx, logger, true)
-	}
+	p.detect(ctx, logger)
 	collecting, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
-	group.Go(func() { p.Collect(collecting, sessions.GiveUp, logger) })
+	group.Go(func() { p.collect(collecting, sessions.GiveUp, logger) })
 	defer group.Wait()
 	defer stop()
 	server := mcpserver.New(cfg)
@@ -111,6 +99,40 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		group.Go(func() { reloads.follow(collecting) })
 	}
 	return o.serve(ctx, server, p, sessions.Logger(logger))
+}
+
+// takeRecords keeps other servers from the directory of records until release is called: two with one
+// directory would not know of each other's refusals and approvals. On stdio, in a cluster, and where the
+// operator shares the records, it does nothing.
+func (p *Plan) takeRecords(ctx context.Context) (release func(), err error) {
+	o := p.options
+	if !o.HTTP.Enabled() || o.HTTP.SharedRecords || p.Cluster != nil {
+		return func() {}, nil
+	}
+	unlock, err := filestore.Serve(p.own[1].path)
+	if err != nil {
+		return nil, p.besideServed(ctx, err)
+	}
+	return func() { _ = unlock() }, nil
+}
+
+// detect starts the detection of the sandbox, if scripts can run and run here.
+func (p *Plan) detect(ctx context.Context, logger *slog.Logger) {
+	switch {
+	case !p.Policy.Offers(mcpserver.ToolRun):
+	case p.Cluster != nil && p.Cluster.Pool != nil:
+		p.Detection.without(errElsewhere(p.options.Cluster.Pool))
+	default:
+		p.Detection.Start(ctx, logger, true)
+	}
+}
+
+// warnNoDirectory warns if scripts see no directory of a client that names none.
+func (o *Options) warnNoDirectory(ctx context.Context, cfg *mcpserver.Config, logger *slog.Logger) {
+	if !o.HTTP.Enabled() && o.FromClient && cmp.Or(cfg.ClientDir, cfg.StartDir) == "" {
+		logger.WarnContext(ctx, "--workspace-from-client has no effect for a client that names no "+
+			"directory: the server was started in a home directory or in /", slog.String("dir", cfg.WorkDir))
+	}
 }
 
 // serverConfig returns the configuration of the server, but for what counts uses and what reloads.
@@ -254,7 +276,6 @@ func collectUsually() {
 // serve runs the transport and, concurrently, the first scan and then the watch. It returns an error before
 // it answers any client if a skill, root or session that the operator named is missing.
 func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, logger *slog.Logger) error {
-	registry := p.Registry
 	// Only with these options can the result of the scan prevent the start. Otherwise clients need not wait
 	// for the scan.
 	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != "" || p.Cluster != nil
@@ -273,38 +294,9 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 	background, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		if !loaded {
-			if err := server.Load(background); err != nil {
-				collectUsually()
-				if background.Err() == nil {
-					logger.ErrorContext(ctx, "skills could not be loaded", tint.Err(err))
-				}
-				return
-			}
+		if loaded || load(background, server, logger) {
+			p.rest(ctx, background, server, logger)
 		}
-		installed := &origins{state: p.own[0].path, registry: registry}
-		pins := &pinWarner{serve: o, installed: installed.installed, logger: logger}
-		pins.warn(ctx, registry.Snapshot())
-		// Leave the time for the client's first requests; the watch finds changes made meanwhile.
-		select {
-		case <-time.After(restAfter):
-		case <-background.Done():
-		}
-		collectUsually()
-		// Report other users with write access to skills even if the server ended quickly.
-		warnOfOthers(ctx, registry.Snapshot(), logger)
-		if background.Err() != nil {
-			return
-		}
-		p.keepScan(ctx, logger) // many clients kill a server without a warning
-		if !o.watches() {
-			return
-		}
-		p.follow(background, logger, func(ctx context.Context, diff skills.Diff) {
-			server.Reloaded(ctx, diff)
-			p.changedAlone(ctx, diff, logger)
-			pins.warn(ctx, registry.Snapshot())
-		})
 	})
 	defer group.Wait()
 	defer stop()
@@ -314,14 +306,55 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 	if report.IsTerminal(o.In) {
 		fmt.Fprintln(o.Err, "skillsd: note: this server waits for an MCP client on its input, which is "+
 			"your terminal")
-		fmt.Fprintln(o.Err, "skillsd: hint: an MCP client starts it automatically after "+
-			"`skillsd setup "+
+		fmt.Fprintln(o.Err, "skillsd: hint: an MCP client starts it automatically after `skillsd setup "+
 			"claude --write`; Ctrl-C ends this one")
 	}
 	if o.Begins != nil {
 		o.Begins()
 	}
 	return server.ServeStdio(ctx, o.In, o.Out)
+}
+
+// load makes the first scan, and reports whether the server has skills. It logs an error, unless ctx ended.
+func load(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) bool {
+	err := server.Load(ctx)
+	if err == nil {
+		return true
+	}
+	collectUsually()
+	if ctx.Err() == nil {
+		logger.ErrorContext(ctx, "skills could not be loaded", tint.Err(err))
+	}
+	return false
+}
+
+// rest does what follows the first scan: it warns of skills and scripts, keeps the scan for the next server,
+// and follows changes on disk until background ends. What is found before is reported also after that.
+func (p *Plan) rest(ctx, background context.Context, server *mcpserver.Server, logger *slog.Logger) {
+	registry := p.Registry
+	installed := &origins{state: p.own[0].path, registry: registry}
+	pins := &pinWarner{serve: p.options, installed: installed.installed, logger: logger}
+	pins.warn(ctx, registry.Snapshot())
+	// Leave the time for the client's first requests; the watch finds changes made meanwhile.
+	select {
+	case <-time.After(restAfter):
+	case <-background.Done():
+	}
+	collectUsually()
+	// Report other users with write access to skills even if the server ended quickly.
+	warnOfOthers(ctx, registry.Snapshot(), logger)
+	if background.Err() != nil {
+		return
+	}
+	p.keepScan(ctx, logger) // many clients kill a server without a warning
+	if !p.options.watches() {
+		return
+	}
+	p.follow(background, logger, func(ctx context.Context, diff skills.Diff) {
+		server.Reloaded(ctx, diff)
+		p.changedAlone(ctx, diff, logger)
+		pins.warn(ctx, registry.Snapshot())
+	})
 }
 
 // warnOfOthers warns of roots that users other than this one and root can change. Roots of the least trusted

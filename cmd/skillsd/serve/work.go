@@ -64,7 +64,7 @@ func (o *Options) Work(ctx context.Context) (err error) {
 	if _, err := p.Detection.runner(ctx); err != nil {
 		return exit.Errorf(exit.Failure, "see `skillsd doctor`", "a worker needs a sandbox: %w", err)
 	}
-	rules, err := p.rules(ctx)
+	rules, err := p.digestOfRules()
 	if err != nil {
 		return err
 	}
@@ -152,28 +152,8 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	installed := p.options.Process.InstalledRoots()
-	lacking := map[string]error{}
-	for _, a := range all {
-		// A skill served from another root keeps its path; the start of the sessions reports a difference.
-		name, _, _ := strings.Cut(a.Skill, "/")
-		has := p.Registry.Snapshot().Skill(name)
-		if a.file == nil && a.Tree != "" && (has == nil ||
-			slices.ContainsFunc(installed, func(r skills.Root) bool { return r.Dir == has.Root.Dir })) {
-			lacking[name] = nil
-		}
-	}
-	if len(lacking) > 0 && !p.options.Roots.NoDefaults {
-		if err := p.fetch(ctx, all, lacking, logger); err != nil {
-			logger.WarnContext(ctx, "missing allowed skills cannot be installed from the cluster",
-				tint.Err(err))
-		}
-		for _, name := range slices.Sorted(maps.Keys(lacking)) {
-			if err := lacking[name]; err != nil {
-				logger.WarnContext(ctx, "an allowed skill cannot be installed from the cluster",
-					slog.String("skill", name), tint.Err(err))
-			}
-		}
+	if lacking := p.lacking(all); len(lacking) > 0 && !p.options.Roots.NoDefaults {
+		p.fetchLacking(ctx, all, lacking, logger)
 		all, err = p.allowed(ctx)
 		if err != nil {
 			return err
@@ -195,6 +175,38 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 	return nil
 }
 
+// lacking returns the names of the allowed skills that installations from the cluster could provide.
+func (p *Plan) lacking(all []allowed) map[string]error {
+	installed := p.options.Process.InstalledRoots()
+	lacking := map[string]error{}
+	for _, a := range all {
+		// A skill served from another root keeps its path; the start of the sessions reports a difference.
+		name, _, _ := strings.Cut(a.Skill, "/")
+		has := p.Registry.Snapshot().Skill(name)
+		if a.file == nil && a.Tree != "" && (has == nil ||
+			slices.ContainsFunc(installed, func(r skills.Root) bool { return r.Dir == has.Root.Dir })) {
+			lacking[name] = nil
+		}
+	}
+	return lacking
+}
+
+// fetchLacking is fetch, whose failures it logs.
+func (p *Plan) fetchLacking(
+	ctx context.Context, all []allowed, lacking map[string]error, logger *slog.Logger,
+) {
+	if err := p.fetch(ctx, all, lacking, logger); err != nil {
+		logger.WarnContext(ctx, "missing allowed skills cannot be installed from the cluster",
+			tint.Err(err))
+	}
+	for _, name := range slices.Sorted(maps.Keys(lacking)) {
+		if err := lacking[name]; err != nil {
+			logger.WarnContext(ctx, "an allowed skill cannot be installed from the cluster",
+				slog.String("skill", name), tint.Err(err))
+		}
+	}
+}
+
 // fetch installs skills from the cluster by name, and deletes them from lacking. For a published skill that
 // cannot be installed, lacking keeps the reason, preferably of the last publication.
 func (p *Plan) fetch(
@@ -205,16 +217,25 @@ func (p *Plan) fetch(
 		return err
 	}
 	defer catalogue.Close()
-	var unread error // earlier publications may still be readable
-	defer func() { err = errors.Join(unread, err) }()
-	var wanted []*install.Lock
-	for published, err := range catalogue.Locks(ctx) {
-		unread = err
+	wanted, unread := published(ctx, catalogue, all, lacking)
+	if len(wanted) == 0 {
+		return unread
+	}
+	return errors.Join(unread, p.installAll(ctx, catalogue, wanted, lacking, logger))
+}
+
+// published returns the locks of published skills that are lacking, each with one skill, the last publication
+// of each. It deletes their names from lacking, which keeps the reason for a skill that is refused. With an
+// error about a publication that cannot be read, the locks are from later ones.
+func published(
+	ctx context.Context, catalogue *cluster.Catalogue, all []allowed, lacking map[string]error,
+) (wanted []*install.Lock, err error) {
+	for lock, err := range catalogue.Locks(ctx) {
 		if err != nil {
-			break
+			return wanted, err
 		}
 		for name, why := range lacking {
-			one := published.Filter(func(e *install.Entry) bool { return e.Name == name })
+			one := lock.Filter(func(e *install.Entry) bool { return e.Name == name })
 			if len(one.Skills) == 0 {
 				continue
 			}
@@ -229,9 +250,14 @@ func (p *Plan) fetch(
 			break
 		}
 	}
-	if len(wanted) == 0 {
-		return nil
-	}
+	return wanted, nil
+}
+
+// installAll installs published skills, and adds to lacking why one cannot be.
+func (p *Plan) installAll(
+	ctx context.Context, catalogue *cluster.Catalogue, wanted []*install.Lock, lacking map[string]error,
+	logger *slog.Logger,
+) (err error) {
 	cfg := install.Config{State: p.own[0].path, Trees: p.trees}
 	cfg.Admit, err = p.options.Process.Admit()
 	if err != nil {
@@ -275,13 +301,13 @@ func refused(e *install.Entry, all []allowed) error {
 	return nil
 }
 
-// rules returns the digest of the rules of a worker, without its skills.
-func (p *Plan) rules(ctx context.Context) (digest.Digest, error) {
-	parts, err := p.parts(ctx, &skills.Snapshot{})
+// digestOfRules returns the digest of the rules of a worker, without its skills.
+func (p *Plan) digestOfRules() (digest.Digest, error) {
+	rules, err := p.rules()
 	if err != nil {
 		return "", err
 	}
-	text, err := json.Marshal(parts)
+	text, err := json.Marshal(rules)
 	return digest.FromBytes(text), err
 }
 

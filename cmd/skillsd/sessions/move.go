@@ -106,15 +106,9 @@ func (o *move) each(
 	}
 	ids := args[1:]
 	if o.all {
-		list, err := provenance.ListSessions(ctx, source)
+		ids, err = ended(ctx, source)
 		if err != nil {
-			return exit.Errorf(exit.Failure, "see `skillsd session list`", "%w", err)
-		}
-		for i := range list {
-			// A session that runs has a writer, and a copy of it would be refused as held.
-			if list[i].State == provenance.StateEnded {
-				ids = append(ids, list[i].ID)
-			}
+			return err
 		}
 	}
 	failed := 0
@@ -142,6 +136,21 @@ func (o *move) each(
 		return &exit.Error{Code: exit.Problems}
 	}
 	return nil
+}
+
+// ended returns the ids of the sessions that have ended. One that runs has a writer, and a copy of it would
+// be refused as held.
+func ended(ctx context.Context, records provenance.Reader) (ids []string, err error) {
+	list, err := provenance.ListSessions(ctx, records)
+	if err != nil {
+		return nil, exit.Errorf(exit.Failure, "see `skillsd session list`", "%w", err)
+	}
+	for i := range list {
+		if list[i].State == provenance.StateEnded {
+			ids = append(ids, list[i].ID)
+		}
+	}
+	return ids, nil
 }
 
 // reason returns why a session was not copied.

@@ -118,8 +118,7 @@ func (o *Show) since(now time.Time) (q provenance.Query, from time.Time, err err
 		}
 	}
 	return q, from, exit.Usagef("give the number of an event, an age such as 10m, or a time such "+
-		"as 15:04 or "+
-		"2006-01-02T15:04:05Z", "--since %q is neither a number, an age nor a time", o.Since)
+		"as 15:04 or 2006-01-02T15:04:05Z", "--since %q is neither a number, an age nor a time", o.Since)
 }
 
 // withChildren returns the line of an event with the ids of children as its last member.
@@ -271,26 +270,8 @@ func WriteEval(
 	if released {
 		records = report.ForAgent(records)
 	}
-	for _, above := range []string{filepath.Dir(dir), filepath.Dir(filepath.Dir(dir))} {
-		number, found := strings.CutPrefix(filepath.Base(above), "eval-")
-		if !found {
-			continue
-		}
-		eval.Name = filepath.Base(above)
-		// Names such as eval-long-report have no number.
-		eval.ID, _ = strconv.Atoi(number)
-		name := filepath.Join(above, "eval_metadata.json")
-		text, err := fsys.ReadFile(name, maxEval, nil)
-		if errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		if err != nil {
-			return exit.Errorf(exit.Failure, "correct or remove it", "read %s: %w", name, err)
-		}
-		if err := json.Unmarshal(text, &eval); err != nil {
-			return exit.Errorf(exit.Failure, "correct or remove it", "read %s: %w", name, err)
-		}
-		break
+	if err := describe(&eval, dir); err != nil {
+		return err
 	}
 	// These are ordinary files of the user, so the umask decides who can read them.
 	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {
@@ -324,4 +305,31 @@ func WriteEval(
 			}
 		}
 	})
+}
+
+// describe completes an evaluation by the description in the nearest directory above dir that is named as one
+// of an evaluation, if it has any.
+func describe(eval *evals.Eval, dir string) error {
+	for _, above := range []string{filepath.Dir(dir), filepath.Dir(filepath.Dir(dir))} {
+		number, found := strings.CutPrefix(filepath.Base(above), "eval-")
+		if !found {
+			continue
+		}
+		eval.Name = filepath.Base(above)
+		// Names such as eval-long-report have no number.
+		eval.ID, _ = strconv.Atoi(number)
+		name := filepath.Join(above, "eval_metadata.json")
+		text, err := fsys.ReadFile(name, maxEval, nil)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil {
+			err = json.Unmarshal(text, eval)
+		}
+		if err != nil {
+			return exit.Errorf(exit.Failure, "correct or remove it", "read %s: %w", name, err)
+		}
+		return nil
+	}
+	return nil
 }

@@ -88,19 +88,9 @@ type Verify struct {
 func (o *Verify) Run(
 	ctx context.Context, records provenance.Reader, ids []string, keys []note.Verifier,
 ) error {
-	register, err := records.Register(ctx, keys...)
-	if err == nil && o.Head != "" {
-		err = register.CheckHead(o.Head)
-		if errors.Is(err, provenance.ErrInvalid) {
-			return exit.Usagef("give N:HASH, as `skillsd session verify --all` printed it", "--head: %w", err)
-		}
-	}
-	wrong, _ := errors.AsType[*provenance.VerifyError](err)
-	switch {
-	case err != nil && wrong == nil:
+	register, wrong, err := o.register(ctx, records, keys)
+	if err != nil {
 		return err
-	case register == nil:
-		register = &provenance.Register{}
 	}
 	var found error
 	verdicts := make([]Verdict, len(ids))
@@ -119,13 +109,8 @@ func (o *Verify) Run(
 		}
 		v.OK = problem == nil
 		if !v.OK {
-			*v = Verdict{ID: id, Notes: []string{}, RegisterHead: v.RegisterHead,
-				Problem: &Problem{problem.File, problem.Line, problem.What}}
-			line = problem.Error()
-			found = (&exit.Error{Code: exit.Problems})
-			if o.All {
-				line = id + ": " + line
-			}
+			line = o.differs(v, problem)
+			found = &exit.Error{Code: exit.Problems}
 		}
 		if o.JSON {
 			continue
@@ -144,6 +129,40 @@ func (o *Verify) Run(
 		err = report.WriteJSON(o.To, verdicts[0])
 	}
 	return errors.Join(err, found)
+}
+
+// register returns the register of sessions, empty if it cannot be read, and its fault, if any.
+//
+// Errors: *exit.Error for a wrong Head; the error of reading.
+func (o *Verify) register(
+	ctx context.Context, records provenance.Reader, keys []note.Verifier,
+) (*provenance.Register, *provenance.VerifyError, error) {
+	register, err := records.Register(ctx, keys...)
+	if err == nil && o.Head != "" {
+		err = register.CheckHead(o.Head)
+		if errors.Is(err, provenance.ErrInvalid) {
+			return nil, nil, exit.Usagef("give N:HASH, as `skillsd session verify --all` printed it",
+				"--head: %w", err)
+		}
+	}
+	wrong, _ := errors.AsType[*provenance.VerifyError](err)
+	if err != nil && wrong == nil {
+		return nil, nil, err
+	}
+	if register == nil {
+		register = &provenance.Register{}
+	}
+	return register, wrong, nil
+}
+
+// differs makes a verdict one about a difference, and returns the line for it.
+func (o *Verify) differs(v *Verdict, problem *provenance.VerifyError) string {
+	*v = Verdict{ID: v.ID, Notes: []string{}, RegisterHead: v.RegisterHead,
+		Problem: &Problem{problem.File, problem.Line, problem.What}}
+	if o.All {
+		return v.ID + ": " + problem.Error()
+	}
+	return problem.Error()
 }
 
 // verify verifies one session, or the register, and returns a line that describes the result.

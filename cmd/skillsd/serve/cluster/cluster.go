@@ -50,7 +50,7 @@ const (
 //
 // Errors: *exit.Error.
 func Check(o *config.Cluster) error {
-	if err := cmp.Or(checkServers(o), CheckPool(o)); err != nil {
+	if err := cmp.Or(checkServers(o), checkPool(o)); err != nil {
 		return err
 	}
 	switch {
@@ -286,14 +286,8 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	c.addr = cmp.Or(o.Addr, "127.0.0.1:0")
-	c.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.addr)
-	if err != nil {
-		return c, exit.Errorf(exit.Failure, "give an address of this machine that is not in use",
-			"--node-addr: %w", err)
-	}
-	if o.Addr == "" {
-		c.addr = c.listener.Addr().String()
+	if err := c.listen(ctx, o.Addr); err != nil {
+		return c, err
 	}
 	c.conn, err = connect(o, "skillsd "+c.node, logger)
 	if err != nil {
@@ -336,6 +330,20 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 	logger.InfoContext(ctx, "joined the cluster", slog.String("server", c.conn.ConnectedUrlRedacted()),
 		slog.String("node", c.node), slog.String("node-addr", c.addr))
 	return c, nil
+}
+
+// listen listens for the other servers at an address, or at a free one of this machine if it is empty.
+func (c *Cluster) listen(ctx context.Context, addr string) (err error) {
+	c.addr = cmp.Or(addr, "127.0.0.1:0")
+	c.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.addr)
+	if err != nil {
+		return exit.Errorf(exit.Failure, "give an address of this machine that is not in use",
+			"--node-addr: %w", err)
+	}
+	if addr == "" {
+		c.addr = c.listener.Addr().String()
+	}
+	return nil
 }
 
 // CheckClock rejects a clock that differs too much from the clock of the cluster: questions, refusals and

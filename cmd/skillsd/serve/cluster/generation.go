@@ -176,40 +176,47 @@ func (c *Cluster) Join(ctx context.Context, number int, parts Parts) error {
 	// A server that is stopping still confirms its generation until its sessions have ended.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.leave = stop
-	c.serving.Go(func() {
-		for compared := time.Now(); ; {
-			if time.Since(compared) > clockEvery {
-				compared = time.Now()
-				ahead, err := c.cells.Skew(watching)
-				if wrong := CheckClock(ahead); err == nil && wrong != nil {
-					c.logger.Warn("questions and refusals may expire too early",
-						tint.Err(wrong))
-				}
-			}
-			select {
-			case <-time.After(looksEvery):
-			case <-watching.Done():
-				return
-			}
-			other, err := c.join(watching, own, &seen)
-			switch {
-			case watching.Err() != nil:
-				return
-			case err != nil:
-				// An outage is not a sign of a successor, so the last answer stays.
-				c.logger.Warn("the generation of the cluster cannot be read", tint.Err(err))
-				continue
-			case other != nil && c.successor.Load() == nil:
-				c.logger.Warn("other servers have replaced this one, which starts no new sessions: "+
-					"restart it with their configuration", tint.Err(other.refuses(own)))
-			case other == nil && c.successor.Load() != nil:
-				c.logger.Info("the servers that had replaced this one are gone; it starts new sessions again",
-					slog.Int("generation", own.Number))
-			}
-			c.successor.Store(other)
-		}
-	})
+	c.serving.Go(func() { c.confirm(watching, own, &seen) })
 	return nil
+}
+
+// confirm repeats the check of Join until ctx ends, and warns once if other servers have replaced this one.
+func (c *Cluster) confirm(ctx context.Context, own *generation, seen *time.Time) {
+	for compared := time.Now(); ; {
+		if time.Since(compared) > clockEvery {
+			compared = time.Now()
+			c.warnOfClock(ctx)
+		}
+		select {
+		case <-time.After(looksEvery):
+		case <-ctx.Done():
+			return
+		}
+		other, err := c.join(ctx, own, seen)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			// An outage is not a sign of a successor, so the last answer stays.
+			c.logger.Warn("the generation of the cluster cannot be read", tint.Err(err))
+			continue
+		case other != nil && c.successor.Load() == nil:
+			c.logger.Warn("other servers have replaced this one, which starts no new sessions: "+
+				"restart it with their configuration", tint.Err(other.refuses(own)))
+		case other == nil && c.successor.Load() != nil:
+			c.logger.Info("the servers that had replaced this one are gone; it starts new sessions again",
+				slog.Int("generation", own.Number))
+		}
+		c.successor.Store(other)
+	}
+}
+
+// warnOfClock warns if the clock of this machine is ahead of the clocks of NATS.
+func (c *Cluster) warnOfClock(ctx context.Context) {
+	ahead, err := c.cells.Skew(ctx)
+	if wrong := CheckClock(ahead); err == nil && wrong != nil {
+		c.logger.Warn("questions and refusals may expire too early", tint.Err(wrong))
+	}
 }
 
 // replaced returns the address of a server that takes over the sessions that this one no longer does.

@@ -90,10 +90,10 @@ func (c *Cluster) Members(ctx context.Context) (*Members, error) {
 	return found, err
 }
 
-// CheckPool rejects a pool name that cannot be part of a subject.
+// checkPool rejects a pool name that cannot be part of a subject.
 //
 // Errors: *exit.Error.
-func CheckPool(o *config.Cluster) error {
+func checkPool(o *config.Cluster) error {
 	if o.Pool != "" && (!provenance.ValidSessionID(o.Pool) || strings.Contains(o.Pool, ".")) {
 		return exit.Usagef("use letters, digits, hyphens and underscores", "--pool %s", config.Clip(o.Pool))
 	}
@@ -168,7 +168,7 @@ func CheckWorker(o *config.Cluster) error {
 	if o.Pool == "" {
 		return exit.Usagef("use the pool name of the servers", "a worker needs --pool NAME")
 	}
-	return CheckPool(o)
+	return checkPool(o)
 }
 
 // checkMember rejects options with which a member that is not a server could not reach the cluster.

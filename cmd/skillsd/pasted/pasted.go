@@ -1,13 +1,14 @@
-package main
+// Package pasted reads commands of other installers of skills, as the READMEs of repositories have them, as
+// commands of skillsd.
+package pasted
 
 import (
 	"slices"
 	"strings"
 )
 
-// pastedCommands are the commands of other installers, as the READMEs of repositories have them. The words
-// after them name a source.
-var pastedCommands = [][]string{
+// commands are the commands of other installers. The words after them name a source.
+var commands = [][]string{
 	{"skills", "add"}, {"skills", "install"}, {"openskills", "install"}, {"add-skill"},
 	{"plugin", "marketplace", "add"}, {"/plugin", "marketplace", "add"},
 	{"plugin", "install"}, {"/plugin", "install"}, {context7, "skills", "install"},
@@ -16,19 +17,19 @@ var pastedCommands = [][]string{
 	{"skills", "i"}, {"skills", "a"},
 }
 
-// pastedRunners are words before a command that only start it.
-var pastedRunners = []string{"$", "npx", "bunx", "bun", "pnpm", "pnpx", "yarn", "npm", "dlx", "exec", "x",
+// runners are words before a command that only start it.
+var runners = []string{"$", "npx", "bunx", "bun", "pnpm", "pnpx", "yarn", "npm", "dlx", "exec", "x",
 	"--", "claude", "copilot", "codex", "-y", "--yes"}
 
 // context7 is the installer that writes a repository of GitHub as /OWNER/REPO.
 const context7 = "ctx7"
 
-// pasted rewrites `install COMMAND...`, with the command of another installer as it was copied, to the same
-// in words of this program: `npx skills add OWNER/REPO --skill pdf` becomes `install OWNER/REPO pdf`. Such a
-// command alone is read likewise, and a command line of skillsd as what follows in it. It returns false for
-// other arguments. Options that only that installer has, such as the agent to install for, are dropped.
-// Options of this program may stand in front.
-func pasted(args []string) ([]string, bool) {
+// Line rewrites `install COMMAND...`, with the command of another installer as it was copied, to the same in
+// words of this program: `npx skills add OWNER/REPO --skill pdf` becomes `install OWNER/REPO pdf`. Such a
+// command alone is read likewise, and a command line of skillsd as what follows in it. It returns false and
+// args for other arguments. Options that only that installer has, such as the agent to install for, are
+// dropped. Options of this program may stand in front.
+func Line(args []string) (line []string, isPasted bool) {
 	first := 0
 	for first < len(args) && strings.HasPrefix(args[first], "-") {
 		hasValue := !strings.Contains(args[first], "=")
@@ -40,17 +41,30 @@ func pasted(args []string) ([]string, bool) {
 		}
 	}
 	if first == 0 {
-		return pastedCommand(args)
+		return bare(args)
 	}
-	words, ok := pastedCommand(args[first:])
+	words, ok := bare(args[first:])
 	return slices.Concat(args[:first], words), ok
+}
+
+// Meant returns the word of a command line that names its command, where word was taken for it: in
+// `npx skills find pdf` that is find and not npx. It returns word for other command lines.
+func Meant(word string, args []string) string {
+	if !slices.Contains(runners, word) {
+		return word
+	}
+	rest := withoutRunners(args)
+	if len(rest) > 1 && isWord(rest[0], "skills") {
+		return rest[1]
+	}
+	return word
 }
 
 // commandOf returns the command of another installer that words begin with, after the words that start it, or
 // nil.
 func commandOf(words []string) []string {
 	rest := withoutRunners(words)
-	for _, command := range pastedCommands {
+	for _, command := range commands {
 		// A directory called skills may have a skill called a, and a skill may be called add-skill.
 		isShort := len(command[len(command)-1]) == 1 || len(command) == 1
 		if startsWith(rest, command) && (!isShort || len(rest) < len(words)) {
@@ -60,8 +74,8 @@ func commandOf(words []string) []string {
 	return nil
 }
 
-// pastedCommand is pasted for arguments without options in front.
-func pastedCommand(args []string) ([]string, bool) {
+// bare is Line for arguments without options in front.
+func bare(args []string) ([]string, bool) {
 	if rest := withoutRunners(args); len(rest) > 1 && isWord(rest[0], "skillsd") {
 		return rest[1:], true
 	}
@@ -133,7 +147,7 @@ func isWord(word, want string) bool {
 
 // withoutRunners returns the words after those that only start a command.
 func withoutRunners(words []string) []string {
-	for len(words) > 0 && slices.Contains(pastedRunners, words[0]) {
+	for len(words) > 0 && slices.Contains(runners, words[0]) {
 		words = words[1:]
 	}
 	return words
@@ -194,6 +208,20 @@ var (
 		"--signed-by", "--state", "--subdir", "--tier", "--token-env", "--token-file", "--trusted-root"}
 )
 
+// meanings are the options of other installers that take the words after them, each with the option of
+// install for such a value.
+var meanings = map[string]string{
+	"--skill": namesSkill, "-s": namesSkill,
+	"--branch": "--ref", "-b": "--ref", "--ref": "--ref", "--pin": "--ref", "--tag": "--ref",
+	"--path":  "--subdir",
+	"--agent": hasNone, "-a": hasNone, "--scope": hasNone,
+}
+
+const (
+	namesSkill = "SKILL" // an argument and no option
+	hasNone    = ""      // skills are installed for all agents
+)
+
 // translated returns the arguments of a command of another installer as arguments of install.
 func translated(command, words []string) (args []string) {
 	words = slices.Clone(words[len(command):])
@@ -203,48 +231,7 @@ func translated(command, words []string) (args []string) {
 	if command[0] == context7 {
 		words[0] = strings.TrimPrefix(words[0], "/")
 	}
-	var names []string
-	isList := false
-	for len(words) > 0 {
-		word := words[0]
-		words = words[1:]
-		option, value, _ := strings.Cut(word, "=")
-		values := func() (all []string) {
-			if value != "" {
-				return []string{value}
-			}
-			for len(words) > 0 && !strings.HasPrefix(words[0], "-") {
-				all, words = append(all, words[0]), words[1:]
-			}
-			return all
-		}
-		switch {
-		case !strings.HasPrefix(word, "-"):
-			args = append(args, word)
-		case option == "--list" || option == "-l":
-			isList = true
-		case option == "--skill" || option == "-s":
-			names = append(names, values()...)
-		case slices.Contains([]string{"--branch", "-b", "--ref", "--pin", "--tag"}, option):
-			for _, ref := range values() {
-				args = append(args, "--ref="+ref)
-			}
-		case option == "--agent" || option == "-a" || option == "--scope":
-			// The words after it name agents and not skills.
-			values()
-		case option == "--path":
-			for _, dir := range values() {
-				args = append(args, "--subdir="+dir)
-			}
-		case slices.Contains(switches, option):
-			args = append(args, word)
-		case slices.Contains(ownOptions, option):
-			if option == word && len(words) > 0 {
-				word, words = word+"="+words[0], words[1:]
-			}
-			args = append(args, word)
-		}
-	}
+	args, names, isList := sorted(words)
 	// The other installer writes all skills as a "*", and lists all if none is named.
 	if slices.Contains(names, "*") || isList && len(names) == 0 && len(args) == 1 {
 		names = []string{"--all"}
@@ -253,6 +240,60 @@ func translated(command, words []string) (args []string) {
 	// A list must not install what it shows.
 	if isList {
 		args = append(args, "--dry-run")
+	}
+	return args
+}
+
+// sorted returns the arguments of another installer as arguments of install and names of skills, and reports
+// whether it only lists them.
+func sorted(words []string) (args, names []string, isList bool) {
+	var values []string
+	for len(words) > 0 {
+		word := words[0]
+		option, _, hasValue := strings.Cut(word, "=")
+		meaning, isKnown := meanings[option]
+		switch {
+		case isKnown && meaning == namesSkill:
+			values, words = valuesOf(words)
+			names = append(names, values...)
+			continue
+		case isKnown:
+			values, words = valuesOf(words)
+			args = append(args, asOption(meaning, values)...)
+			continue
+		case option == "--list" || option == "-l":
+			isList = true
+		case slices.Contains(ownOptions, option) && !hasValue && len(words) > 1:
+			args, words = append(args, word+"="+words[1]), words[1:]
+		case !strings.HasPrefix(word, "-") || slices.Contains(slices.Concat(switches, ownOptions), option):
+			args = append(args, word)
+		}
+		words = words[1:]
+	}
+	return args, names, isList
+}
+
+// valuesOf returns the values of the option that words begin with, and the words after them: the value behind
+// its =, else all words until the next option.
+func valuesOf(words []string) (values, rest []string) {
+	_, value, _ := strings.Cut(words[0], "=")
+	if value != "" {
+		return []string{value}, words[1:]
+	}
+	end := 1
+	for end < len(words) && !strings.HasPrefix(words[end], "-") {
+		end++
+	}
+	return words[1:end], words[end:]
+}
+
+// asOption returns values as values of an option of install, or none if install has no such option.
+func asOption(option string, values []string) (args []string) {
+	if option == hasNone {
+		return nil
+	}
+	for _, value := range values {
+		args = append(args, option+"="+value)
 	}
 	return args
 }
