@@ -20,7 +20,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-	"github.com/skillsd/skillsd/cmd/skillsd/pasted"
+	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver/session"
@@ -82,7 +82,7 @@ func (a *app) notef(format string, args ...any) {
 
 // main runs one command line and returns the exit code.
 func (a *app) main(ctx context.Context, args []string) int {
-	args, isPasted := pasted.Line(args)
+	args, isPasted := installing.PastedLine(args)
 	if isPasted {
 		a.notef("skillsd: note: the command is read as: %s",
 			report.Printable(report.ShellLine(append([]string{"skillsd"}, args...)...)))

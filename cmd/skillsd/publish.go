@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/authoring"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/installing"
-	"github.com/skillsd/skillsd/cmd/skillsd/publishing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills/source/discovery"
 	"github.com/skillsd/skillsd/skills/source/plugin"
@@ -123,7 +123,7 @@ func (o *publishOptions) run(ctx context.Context, args []string) error {
 		return a.pack(ctx, args[0], args[1], o.JSON)
 	}
 	return exit.Usagef("to write an archive: skillsd publish "+report.ShellLine(args[0],
-		publishing.ArchiveName(args[1]))+"; for a registry, give a reference such as oci://host/skill:1.0",
+		authoring.ArchiveName(args[1]))+"; for a registry, give a reference such as oci://host/skill:1.0",
 		"publish writes an archive to a file that ends in .tar.gz, and %q does not",
 		report.Printable(args[1]))
 }
@@ -153,7 +153,7 @@ func (o *publishOptions) check(args []string, places int) error {
 		if err != nil {
 			return err
 		}
-		one := report.ShellLine("skillsd", "publish", args[0], publishing.ArchiveName(filepath.Base(full)))
+		one := report.ShellLine("skillsd", "publish", args[0], authoring.ArchiveName(filepath.Base(full)))
 		return exit.Usagef("to write an archive: "+one+"; for a site, a plugin or a registry see "+
 			"`skillsd publish --help`", "publish takes DIR and one place to publish it")
 	case places != 1:
@@ -166,8 +166,8 @@ func (o *publishOptions) check(args []string, places int) error {
 }
 
 // publisher publishes with the logins and the proxy of the user.
-func (a *app) publisher() *publishing.Publisher {
-	return &publishing.Publisher{Proxy: proxy, Login: a.RegistryLogin(),
+func (a *app) publisher() *authoring.Publisher {
+	return &authoring.Publisher{Proxy: proxy, Login: a.RegistryLogin(),
 		Warn: func(text string) { a.say("warning", text) }}
 }
 
@@ -197,7 +197,7 @@ func (a *app) publishInstalled(ctx context.Context, asJSON bool) (err error) {
 			a.notef("%s is left out: it comes from a program, which no lock file starts elsewhere", e.Name)
 		}
 	}
-	made := &publishing.Published{Reference: strings.Join(a.cluster.Servers, " "), Digest: sum}
+	made := &authoring.Published{Reference: strings.Join(a.cluster.Servers, " "), Digest: sum}
 	for _, e := range lock.Skills {
 		made.Skills = append(made.Skills, &discovery.Artifact{Name: e.Name, Digest: e.Tree})
 	}
@@ -205,7 +205,7 @@ func (a *app) publishInstalled(ctx context.Context, asJSON bool) (err error) {
 }
 
 // printPublished prints what was published.
-func (a *app) printPublished(made *publishing.Published, how string, asJSON bool) error {
+func (a *app) printPublished(made *authoring.Published, how string, asJSON bool) error {
 	if asJSON {
 		return report.WriteJSON(a.out, made)
 	}
@@ -248,7 +248,7 @@ func (a *app) publish(ctx context.Context, dir, site string, asJSON bool) error 
 
 // writePlugin writes the manifests of a plugin.
 func (a *app) writePlugin(ctx context.Context, dir string, made *plugin.Published) error {
-	files, err := publishing.Plugin(ctx, dir, made)
+	files, err := authoring.Plugin(ctx, dir, made)
 	if err != nil {
 		return err
 	}

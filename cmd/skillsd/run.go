@@ -23,7 +23,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
-	"github.com/skillsd/skillsd/cmd/skillsd/unseen"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
@@ -372,7 +371,7 @@ func (o *runOptions) hintUnseen(request *session.RunRequest, r *session.RunResul
 	if err != nil || r.Output.ExecutionTarget != string(policy.TargetSandbox) {
 		return
 	}
-	view := unseen.View{Dir: config.Resolved(dir), Cwd: request.Cwd, Shows: o.shows}
+	view := scriptView{Dir: config.Resolved(dir), Cwd: request.Cwd, Shows: o.shows}
 	if r.SeesWorkspace() {
 		view.Mounted = cmp.Or(o.mounted, view.Dir)
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/authoring"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
-	"github.com/skillsd/skillsd/cmd/skillsd/validate"
 	"github.com/skillsd/skillsd/skills"
 
 	"github.com/google/go-cmp/cmp"
@@ -148,7 +148,7 @@ func TestListAgreesWithValidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stdout, _ = run(t, "validate", "--json", dir)
-	var verdicts []validate.Verdict
+	var verdicts []authoring.Verdict
 	if err := json.Unmarshal([]byte(stdout), &verdicts); err != nil {
 		t.Fatal(err)
 	}

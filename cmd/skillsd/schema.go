@@ -10,16 +10,15 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/authoring"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/doctor"
 	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/page"
-	"github.com/skillsd/skillsd/cmd/skillsd/publishing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/cmd/skillsd/sessions"
-	"github.com/skillsd/skillsd/cmd/skillsd/validate"
 	"github.com/skillsd/skillsd/provenance/schema"
 	"github.com/skillsd/skillsd/sandbox/environment"
 	"github.com/skillsd/skillsd/skills/install"
@@ -99,7 +98,7 @@ func outputs() []output {
 		{command: "page sessions", typ: reflect.TypeFor[page.Sessions](), page: "/sessions.json"},
 		{command: "page skill", typ: reflect.TypeFor[page.Skill](), page: "/skill.json?path={path}"},
 		{command: "page skills", typ: reflect.TypeFor[page.Skills](), page: "/skills.json"},
-		{command: "publish", typ: reflect.TypeFor[publishing.Published]()},
+		{command: "publish", typ: reflect.TypeFor[authoring.Published]()},
 		{command: "run", typ: reflect.TypeFor[runReport]()},
 		{command: "search", typ: reflect.TypeFor[report.Found]()},
 		{command: "search --evaluate", typ: reflect.TypeFor[search.Evaluation]()},
@@ -111,7 +110,7 @@ func outputs() []output {
 		{command: "show", typ: reflect.TypeFor[report.SkillRow]()},
 		{command: "sync", typ: reflect.TypeFor[[]install.Change]()},
 		{command: "update", typ: reflect.TypeFor[[]report.Update]()},
-		{command: "validate", typ: reflect.TypeFor[[]validate.Verdict]()},
+		{command: "validate", typ: reflect.TypeFor[[]authoring.Verdict]()},
 		{command: "verify", typ: reflect.TypeFor[[]install.Problem]()},
 		{command: "version", typ: reflect.TypeFor[report.Build]()},
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
-	"github.com/skillsd/skillsd/cmd/skillsd/serveline"
 )
 
 // setupOptions are the flags of setup.
@@ -423,8 +422,8 @@ func inCacheOfNPX(path string) bool {
 }
 
 // line returns the command line of the server that the client starts.
-func (o *setupOptions) line() *serveline.Line {
-	return &serveline.Line{Client: o.client, Project: o.Project != "", Workspace: o.Files,
+func (o *setupOptions) line() *serveLine {
+	return &serveLine{Client: o.client, Project: o.Project != "", Workspace: o.Files,
 		NoWorkspace: o.noFiles, Err: o.app.err,
 		New: func() (*serve.Options, *pflag.FlagSet) {
 			given := *o.app // --config and similar flags may be on both sides of --

@@ -12,7 +12,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-	"github.com/skillsd/skillsd/cmd/skillsd/pasted"
+	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
@@ -155,7 +155,7 @@ func commandMeant(cmd *cobra.Command, word string) string {
 // rootMeant returns the start of a hint for a word that is no command of skillsd, or "". args are the
 // arguments from that word on.
 func rootMeant(root *cobra.Command, word string, args []string) string {
-	word = pasted.Meant(word, args)
+	word = installing.PastedMeaning(word, args)
 	meant := commandMeant(root, word)
 	if sub, _, err := root.Find([]string{word}); err == nil && sub != root {
 		meant = sub.Name()

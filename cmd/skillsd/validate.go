@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/authoring"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
-	"github.com/skillsd/skillsd/cmd/skillsd/validate"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -57,7 +57,7 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 	if !slices.Contains([]string{formatText, formatSARIF}, o.Format) {
 		return exit.Usagef("give --format text or --format sarif", "--format %s is unknown", o.Format)
 	}
-	search := &validate.Search{Process: &o.app.Process, Roots: &o.Roots, Notef: o.app.notef}
+	search := &authoring.Search{Process: &o.app.Process, Roots: &o.Roots, Notef: o.app.notef}
 	found, err := search.Find(ctx, dirs)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 }
 
 // findingsOf returns all problems of verdicts, each with its place.
-func findingsOf(found []validate.Verdict) (findings []report.Finding) {
+func findingsOf(found []authoring.Verdict) (findings []report.Finding) {
 	for _, v := range found {
 		for _, p := range v.Errors {
 			path := report.JoinPath(v.Dir, cmp.Or(p.File, v.File))
@@ -94,10 +94,10 @@ func findingsOf(found []validate.Verdict) (findings []report.Finding) {
 }
 
 // print prints the verdicts in the form that the flags ask for.
-func (o *validateOptions) print(found []validate.Verdict, findings []report.Finding) error {
+func (o *validateOptions) print(found []authoring.Verdict, findings []report.Finding) error {
 	switch {
 	case o.JSON:
-		return report.WriteJSON(o.app.out, append([]validate.Verdict{}, found...))
+		return report.WriteJSON(o.app.out, append([]authoring.Verdict{}, found...))
 	case o.Format == formatSARIF:
 		return report.WriteSARIF(o.app.out, readBuild().Version, findings)
 	}
@@ -109,7 +109,7 @@ func (o *validateOptions) print(found []validate.Verdict, findings []report.Find
 }
 
 // summary prints how many skills are valid, and returns an error if there is a problem other than a warning.
-func (o *validateOptions) summary(found []validate.Verdict, findings []report.Finding) error {
+func (o *validateOptions) summary(found []authoring.Verdict, findings []report.Finding) error {
 	all, valid := 0, 0
 	for _, v := range found {
 		if v.IsSkill() {

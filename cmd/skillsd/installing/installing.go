@@ -1,5 +1,6 @@
 // Package installing reports the outcome of an installation, for the commands that change installed skills:
-// the remedy of a failure, the skills that are not served with reasons, and the changes to review.
+// the remedy of a failure, the skills that are not served with reasons, and the changes to review. It reads
+// the commands of other installers as commands of skillsd.
 package installing
 
 import (

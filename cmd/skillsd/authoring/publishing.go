@@ -1,6 +1,4 @@
-// Package publishing writes skills so that others can install them: as an archive, as the files of a web
-// site, as a plugin, or into a registry. A skill that cannot be installed is refused.
-package publishing
+package authoring
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package pasted
+package installing
 
 import (
 	"slices"
@@ -56,13 +56,13 @@ func TestLine(t *testing.T) {
 		"install git clone --single-branch --branch=v1 --filter=x h/o/r .":  "install h/o/r --ref=v1",
 	} {
 		args := strings.Fields(text)
-		if got, ok := Line(args); !ok || strings.Join(got, " ") != want {
+		if got, ok := PastedLine(args); !ok || strings.Join(got, " ") != want {
 			t.Errorf("%s = %q, %t, want %q", text, got, ok, want)
 		}
 		// In a shell, the command may also be one argument.
 		if at := slices.Index(args, "npx"); at == 1 {
 			quoted := []string{"install", strings.Join(args[1:], " ")}
-			if got, ok := Line(quoted); !ok || strings.Join(got, " ") != want {
+			if got, ok := PastedLine(quoted); !ok || strings.Join(got, " ") != want {
 				t.Errorf("%q = %q, %t, want %q", quoted, got, ok, want)
 			}
 		}
@@ -70,7 +70,7 @@ func TestLine(t *testing.T) {
 	for _, text := range []string{"install o/r", "install ./skills add", "serve", "list npx skills add o/r", "install git",
 		"install skills a b", "install add-skill pdf", "install ../r add-skill x/pdf", "install ../r git clone x/y", "install https://h/o/r git clone",
 		"--state /s install o/r", "--state /s list", "--version", "-h"} {
-		if got, ok := Line(strings.Fields(text)); ok {
+		if got, ok := PastedLine(strings.Fields(text)); ok {
 			t.Errorf("%s is read as %q", text, got)
 		}
 	}

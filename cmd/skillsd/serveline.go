@@ -1,6 +1,4 @@
-// Package serveline makes the command lines of `skillsd serve` in the entries of clients, and keeps the flags
-// of those that are there already.
-package serveline
+package main
 
 import (
 	"errors"
@@ -20,8 +18,9 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Line is the command line of a server that a client starts.
-type Line struct {
+// serveLine makes the command line of a server in the entry of a client, which starts it, and keeps the flags
+// of the line that is there already.
+type serveLine struct {
 	Client *clients.Client
 	// New returns options of serve and the set of all flags of its command line.
 	New func() (*serve.Options, *pflag.FlagSet)
@@ -41,7 +40,7 @@ var workspaceFlags = []string{"workspace", "workspace-from-client", "release"}
 // become absolute, because the client may start the server in any directory.
 //
 // Errors: *exit.Error.
-func (l *Line) Words(args []string) ([]string, error) {
+func (l *serveLine) Words(args []string) ([]string, error) {
 	words := []string{"serve"}
 	if slices.Contains(clients.WithSkills(), l.Client.Name) && !isGiven(args, "client") {
 		words = append(words, "--client", l.Client.Name)
@@ -69,7 +68,7 @@ func (l *Line) Words(args []string) ([]string, error) {
 }
 
 // checked returns the flags of serve in args as the words of an entry.
-func (l *Line) checked(args []string) (words []string, err error) {
+func (l *serveLine) checked(args []string) (words []string, err error) {
 	options, flags := l.New()
 	err = flags.ParseAll(args, func(flag *pflag.Flag, value string) error {
 		if err := flags.Set(flag.Name, value); err != nil {
@@ -91,7 +90,7 @@ func (l *Line) checked(args []string) (words []string, err error) {
 }
 
 // written returns the words of a flag in the client's entry.
-func (l *Line) written(flag *pflag.Flag, value string) ([]string, error) {
+func (l *serveLine) written(flag *pflag.Flag, value string) ([]string, error) {
 	if flag.Name == "http" || flag.Name == "unix" {
 		return nil, errors.New("the client starts a server of its own over stdio; " +
 			"for a running server give --http before --")
@@ -111,7 +110,7 @@ func (l *Line) written(flag *pflag.Flag, value string) ([]string, error) {
 }
 
 // absolute makes a path in a flag's value absolute, because the client may start the server in any directory.
-func (l *Line) absolute(flag, value string) (string, error) {
+func (l *serveLine) absolute(flag, value string) (string, error) {
 	isPath := flag == "config"
 	for _, option := range config.Table() {
 		isPath = isPath || option.Flag == flag && option.Path.IsPath(value)
@@ -140,14 +139,14 @@ func (l *Line) absolute(flag, value string) (string, error) {
 
 // Keep returns the arguments of an entry that replaces an earlier one of skillsd: the arguments now, and the
 // flags of old that are not given now, which it notes.
-func (l *Line) Keep(old, now []string) []string {
+func (l *serveLine) Keep(old, now []string) []string {
 	_, had := clients.ServeArgs(old)
 	start, given := clients.ServeArgs(now)
 	return append(slices.Clone(start), l.merged(had, given)...)
 }
 
 // merged is Keep for the arguments of skillsd.
-func (l *Line) merged(old, now []string) []string {
+func (l *serveLine) merged(old, now []string) []string {
 	had, errHad := l.parsed(old)
 	given, errGiven := l.parsed(now)
 	if errHad != nil || errGiven != nil {
@@ -173,7 +172,7 @@ func (l *Line) merged(old, now []string) []string {
 }
 
 // kept returns the flags of an earlier entry that stay.
-func (l *Line) kept(had, given []setting) (kept []setting) {
+func (l *serveLine) kept(had, given []setting) (kept []setting) {
 	gives := func(name string) bool {
 		return slices.ContainsFunc(given, func(f setting) bool { return f.name == name })
 	}
@@ -201,7 +200,7 @@ func (f setting) word() string {
 }
 
 // parsed returns the flags in a command line of serve.
-func (l *Line) parsed(args []string) (found []setting, err error) {
+func (l *serveLine) parsed(args []string) (found []setting, err error) {
 	_, flags := l.New()
 	err = flags.ParseAll(args, func(f *pflag.Flag, value string) error {
 		found = append(found, setting{f.Name, value, f.NoOptDefVal != "" && value == f.NoOptDefVal})

@@ -1,6 +1,4 @@
-// Package unseen finds the arguments of a run that name files of the user under names that the script does
-// not have for them, and describes how the script can be shown these files.
-package unseen
+package main
 
 import (
 	"os"
@@ -13,8 +11,9 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// View is what a script in a sandbox saw of the user's files.
-type View struct {
+// scriptView is what a script in a sandbox saw of the user's files. It finds the arguments of a run that name
+// such files under names that the script does not have for them, and how the script can be shown them.
+type scriptView struct {
 	Dir     string // from which relative arguments are meant, without links
 	Mounted string // the directory of the workspace, without links; empty if the script had none
 	Cwd     string // the working directory that the user gave the script, empty for none
@@ -27,7 +26,7 @@ const tempDir = "/tmp"
 
 // Hints returns a line for each argument that names a file which the script did not see under that name: the
 // first ones with files below the directory, and one with a file elsewhere.
-func (v *View) Hints(args []string) (hints []string) {
+func (v *scriptView) Hints(args []string) (hints []string) {
 	for _, file := range mcpserver.Unseen(args, v.Cwd, v.Dir, v.Mounted) {
 		switch {
 		case file.Inside != "":
@@ -44,7 +43,7 @@ func (v *View) Hints(args []string) (hints []string) {
 }
 
 // wayBelow returns how the script can be shown a file below the directory.
-func (v *View) wayBelow(arg string) string {
+func (v *scriptView) wayBelow(arg string) string {
 	if !v.Shows(v.Dir) {
 		return v.wayTo(arg)
 	}
@@ -72,7 +71,7 @@ func wholeArg(dir, arg string) string {
 
 // wayTo returns how the script can be shown the file of an argument, which is outside of what it can be shown
 // with the directory.
-func (v *View) wayTo(arg string) string {
+func (v *scriptView) wayTo(arg string) string {
 	whole := wholeArg(v.Dir, arg)
 	home, _ := os.UserHomeDir()
 	parent, name, mode := filepath.Dir(arg), filepath.Base(arg), ""
@@ -95,7 +94,7 @@ func (v *View) wayTo(arg string) string {
 
 // elsewhere returns a hint about the first argument that names a file of the user outside of the directory
 // and of the workspace, or "": a run has one workspace, so that the others are left out.
-func (v *View) elsewhere(args []string) string {
+func (v *scriptView) elsewhere(args []string) string {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return ""
@@ -129,7 +128,7 @@ type named struct {
 	leadsUp bool // the argument leads up from the directory
 }
 
-func (v *View) lookAt(arg string) *named {
+func (v *scriptView) lookAt(arg string) *named {
 	whole := wholeArg(v.Dir, arg)
 	return &named{whole: whole, real: config.Resolved(whole), exists: fsys.Exists(whole),
 		leadsUp: !filepath.IsAbs(arg) && !filepath.IsLocal(arg)}
@@ -144,7 +143,7 @@ func (f *named) isOwn(home string) bool {
 }
 
 // sees reports whether the script has a file in its workspace, where a name in the directory is one, too.
-func (v *View) sees(f *named) bool {
+func (v *scriptView) sees(f *named) bool {
 	return isIn(f.whole, v.Dir) && isIn(f.real, v.Dir) ||
 		isIn(f.whole, v.Mounted) && isIn(f.real, v.Mounted)
 }

@@ -1,6 +1,8 @@
-// Package validate checks the skills below directories by the rules of the Agent Skills reference validator,
-// or by what a server would load of them.
-package validate
+// Package authoring does what authors need for their skills: it checks them by the rules of the Agent Skills
+// reference validator, or by what a server would load of them, and writes them so that others can install
+// them, as an archive, as the files of a web site, as a plugin, or into a registry. A skill that cannot be
+// installed is not published.
+package authoring
 
 import (
 	"cmp"

@@ -1,6 +1,4 @@
-// Package pasted reads commands of other installers of skills, as the READMEs of repositories have them, as
-// commands of skillsd.
-package pasted
+package installing
 
 import (
 	"slices"
@@ -24,12 +22,12 @@ var runners = []string{"$", "npx", "bunx", "bun", "pnpm", "pnpx", "yarn", "npm",
 // context7 is the installer that writes a repository of GitHub as /OWNER/REPO.
 const context7 = "ctx7"
 
-// Line rewrites `install COMMAND...`, with the command of another installer as it was copied, to the same in
-// words of this program: `npx skills add OWNER/REPO --skill pdf` becomes `install OWNER/REPO pdf`. Such a
-// command alone is read likewise, and a command line of skillsd as what follows in it. It returns false and
-// args for other arguments. Options that only that installer has, such as the agent to install for, are
+// PastedLine rewrites `install COMMAND...`, with the command of another installer as it was copied, to the
+// same in words of this program: `npx skills add OWNER/REPO --skill pdf` becomes `install OWNER/REPO pdf`.
+// Such a command alone is read likewise, and a command line of skillsd as what follows in it. It returns false
+// and args for other arguments. Options that only that installer has, such as the agent to install for, are
 // dropped. Options of this program may stand in front.
-func Line(args []string) (line []string, isPasted bool) {
+func PastedLine(args []string) (line []string, isPasted bool) {
 	first := 0
 	for first < len(args) && strings.HasPrefix(args[first], "-") {
 		hasValue := !strings.Contains(args[first], "=")
@@ -47,9 +45,9 @@ func Line(args []string) (line []string, isPasted bool) {
 	return slices.Concat(args[:first], words), ok
 }
 
-// Meant returns the word of a command line that names its command, where word was taken for it: in
+// PastedMeaning returns the word of a command line that names its command, where word was taken for it: in
 // `npx skills find pdf` that is find and not npx. It returns word for other command lines.
-func Meant(word string, args []string) string {
+func PastedMeaning(word string, args []string) string {
 	if !slices.Contains(runners, word) {
 		return word
 	}
@@ -74,7 +72,7 @@ func commandOf(words []string) []string {
 	return nil
 }
 
-// bare is Line for arguments without options in front.
+// bare is PastedLine for arguments without options in front.
 func bare(args []string) ([]string, bool) {
 	if rest := withoutRunners(args); len(rest) > 1 && isWord(rest[0], "skillsd") {
 		return rest[1:], true
