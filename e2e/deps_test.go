@@ -587,8 +587,8 @@ func TestChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := changeRow.FindAllStringSubmatch(string(text), -1)
-	if len(rows) != 42 {
-		t.Fatalf("the tables have %d changes, want 42", len(rows))
+	if len(rows) != 47 {
+		t.Fatalf("the tables have %d changes, want 47", len(rows))
 	}
 	files := map[string]string{}
 	for _, dir := range []string{"cmd", "mcpserver", "skills", "sandbox", "provenance"} {

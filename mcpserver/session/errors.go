@@ -20,7 +20,7 @@ const remedyWithheld = "the user can read it in the record of this session, by t
 // refusal is a row of the table of denials for facts that the policy does not evaluate.
 type refusal struct {
 	code           policy.Code
-	detail, remedy string // with words in braces
+	detail, remedy string // with words in braces; an empty remedy is the one of the code
 	plain          string // the detail in words for a user, if detail is the reference's text
 	operator       string // remedy with flags and commands, which clients are not shown; "": remedy
 	rule           string // "": the code
@@ -29,15 +29,13 @@ type refusal struct {
 // The table of these denials, by code.
 var (
 	handleUnknown = refusal{code: policy.CodeActivationUnknown,
-		detail: "the activation handle is unknown or has expired",
-		remedy: "call load_skill again and use the handle it returns"}
+		detail: "the activation handle is unknown or has expired"}
 	skillExcluded = refusal{code: policy.CodeProfileExcludes, rule: "subagent_profile_not_allowed",
 		detail:   "the profile of this session does not include the skill {name}",
 		remedy:   "{nearest}do without it, or ask the user whether this session should have it",
 		operator: "the user can add the skill to the profile"}
 	fileOutsideRoot = refusal{code: policy.CodeResourceOutsideRoot,
-		detail: "the file lies outside of its skill",
-		remedy: "the user can put the file inside the skill"}
+		detail: "the file lies outside of its skill"}
 	fileNotReadable = refusal{code: policy.CodePermissionDenied,
 		detail: "the server may not read this file", remedy: "the user can make the file readable for it"}
 	scriptDiffers = refusal{code: policy.CodeScriptSnapshotMismatch,
@@ -97,9 +95,8 @@ var (
 	formUnfilled = refusal{code: policy.CodeApprovalRequired,
 		detail: "the form came back without a decision",
 		remedy: "call the tool again and let the user choose a decision, or {remedy}"}
-	userDeclined = refusal{code: policy.CodeApprovalDeclined,
-		detail: "the user declined", remedy: "ask the user before you call the tool again"}
-	userSilent = refusal{code: policy.CodeApprovalRequired,
+	userDeclined = refusal{code: policy.CodeApprovalDeclined, detail: "the user declined"}
+	userSilent   = refusal{code: policy.CodeApprovalRequired,
 		detail: "the question to the user was closed without an answer",
 		remedy: "{remedy}"}
 )
@@ -114,7 +111,7 @@ func (r *request) denial(why refusal, skill, path string, words ...string) *poli
 	// The reason of a runtime may begin with the method.
 	method := r.call.Method + ": "
 	detail := method + strings.TrimPrefix(fill.Replace(why.detail), method)
-	d := policy.NewDenial(why.code, detail, fill.Replace(why.remedy))
+	d := policy.NewDenial(why.code, detail, fill.Replace(cmp.Or(why.remedy, why.code.Remedy())))
 	d.Plain = fill.Replace(cmp.Or(why.plain, why.detail))
 	d.Skill, d.Path, d.Operator = skill, path, cmp.Or(fill.Replace(why.operator), d.Remedy)
 	if why.rule != "" {

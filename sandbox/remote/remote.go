@@ -33,11 +33,11 @@ import (
 
 const (
 	// startWithin is how long a worker waits for the next message of the pool that offered a run; patience is
-	// how long that pool waits for a worker's message. beginWithin limits a worker's preparation of a job
+	// how long that pool waits for a worker's message. prepareWithin limits a worker's preparation of a job
 	// before it starts it.
-	startWithin = 1500 * time.Millisecond
-	patience    = 2 * time.Second
-	beginWithin = 10 * time.Second
+	startWithin   = 1500 * time.Millisecond
+	patience      = 2 * time.Second
+	prepareWithin = 10 * time.Second
 
 	beat   = time.Second // interval of a worker's kindAlive messages
 	silent = 3 * beat    // after this time without a message, a worker is considered lost
@@ -92,9 +92,10 @@ type Link struct {
 	conn   *nats.Conn
 	prefix string
 	seal   cipher.AEAD
-	// most is how many bytes of jobs and answers a worker keeps, and begin is beginWithin. Tests change them.
-	most  int
-	begin time.Duration
+	// most is how many bytes of jobs and answers a worker keeps, and prepare is prepareWithin. Tests
+	// change them.
+	most    int
+	prepare time.Duration
 }
 
 // NewLink returns the link for the pools with a prefix. key has 32 bytes and is shared by pools and workers.
@@ -107,7 +108,7 @@ func NewLink(conn *nats.Conn, prefix string, key []byte) (*Link, error) {
 		return nil, err
 	}
 	seal, err := cipher.NewGCMWithRandomNonce(block)
-	return &Link{conn: conn, prefix: prefix, seal: seal, most: keepMost, begin: beginWithin}, err
+	return &Link{conn: conn, prefix: prefix, seal: seal, most: keepMost, prepare: prepareWithin}, err
 }
 
 func (l *Link) subject(what, pool string) string { return l.prefix + "." + what + "." + pool }

@@ -435,8 +435,8 @@ func TestLateJob(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, 1)
 	works, l := newWorks(1), link(t, c.Connect(t), 'k')
-	l.begin = startWithin + time.Second
-	works.before = func() { time.Sleep(l.begin + 10*time.Millisecond) }
+	l.prepare = startWithin + time.Second
+	works.before = func() { time.Sleep(l.prepare + 10*time.Millisecond) }
 	serve(t, l, works)
 	pool := link(t, c.Connect(t), 'k').Pool("p")
 	slot, err := pool.Acquire(t.Context(), "run", "alice", sure, none)

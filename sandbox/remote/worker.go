@@ -180,7 +180,7 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 		return err
 	}
 	defer release()
-	start := time.Now().Add(w.begin)
+	start := time.Now().Add(w.prepare)
 	r.send(kindReady, nil)
 	m, err := in.receive(ctx, startWithin)
 	switch {
