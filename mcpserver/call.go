@@ -180,14 +180,10 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		call.Conversation = conversationOf(meta)
 	}
 	call.Records, _ = ctx.Value(recorderKey{}).(*session.Recorder)
-	for _, key := range []string{metaSession, metaParent} {
-		// With its name dropped, a child would act in the session of the process, with all of its rights.
-		if value, ok := meta[key]; ok && firstText(value) == "" {
-			return call, invalidArguments(fmt.Sprintf("_meta[%q] is not a name", key),
-				"send a non-empty string, or leave it out")
-		}
+	err := checkNames(meta)
+	if err != nil {
+		return call, err
 	}
-	var err error
 	call.Profile, err = s.profileOf(meta)
 	if err != nil {
 		return call, err
@@ -214,13 +210,30 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	if principal.Evidence {
 		return call, evidence(ctx, &call, meta)
 	}
+	s.warnOfEvidence(ctx, principal, meta)
+	return call, nil
+}
+
+// checkNames refuses names of sessions that are not texts: with its name dropped, a child would act in the
+// session of the process, with all of its rights.
+func checkNames(meta map[string]any) error {
+	for _, key := range []string{metaSession, metaParent} {
+		if value, ok := meta[key]; ok && firstText(value) == "" {
+			return invalidArguments(fmt.Sprintf("_meta[%q] is not a name", key),
+				"send a non-empty string, or leave it out")
+		}
+	}
+	return nil
+}
+
+// warnOfEvidence logs the evidence of a principal that may not give any.
+func (s *Server) warnOfEvidence(ctx context.Context, principal policy.Principal, meta map[string]any) {
 	for _, row := range RequestMeta() {
 		if _, ok := meta[row.Key]; ok && row.Evidence {
 			s.cfg.Logger.WarnContext(ctx, "ignored evidence of a principal that is not trusted with it",
 				slog.String("principal", principal.Name), slog.String("key", row.Key))
 		}
 	}
-	return call, nil
 }
 
 // conversationOf returns the name of the conversation in the _meta of a request, or "".
@@ -287,24 +300,8 @@ func evidence(ctx context.Context, call *session.Call, meta map[string]any) erro
 		}
 	}
 	if manifest := raw(metaManifest); manifest != nil {
-		call.Manifest, err = cfharness.ParseRunManifest(manifest)
-		if err != nil {
-			return invalidArguments(err.Error(), "send a cf-harness.loom-run-manifest in _meta, or none")
-		}
-		// The prompt slot of the call takes precedence.
-		if slot := call.Manifest.PromptSlot; slot != nil && call.Slot == nil {
-			call.Slot, err = policy.ParsePromptSlot(slot)
-			if err != nil {
-				return invalidArguments("run manifest: "+err.Error(),
-					"send a PromptSlotBound object as its promptSlot, or none")
-			}
-		}
-		if mode := call.Manifest.Mode; mode != "" {
-			call.Mode, err = policy.ParseMode(mode)
-			if err != nil {
-				return invalidArguments("run manifest: "+err.Error(),
-					"use disabled, observe, enforce-explicit or enforce-strict")
-			}
+		if err := setManifest(call, manifest); err != nil {
+			return err
 		}
 	}
 	if labels := raw(metaInputLabels); labels != nil {
@@ -324,6 +321,30 @@ func evidence(ctx context.Context, call *session.Call, meta map[string]any) erro
 		call.Mode, err = policy.ParseMode(firstText(mode))
 		if err != nil {
 			return invalidArguments(fmt.Sprintf("_meta[%q] is not an enforcement mode", metaMode),
+				"use disabled, observe, enforce-explicit or enforce-strict")
+		}
+	}
+	return nil
+}
+
+// setManifest sets the run manifest of a call, and from it the prompt slot, unless the call has its own, and
+// the enforcement mode.
+func setManifest(call *session.Call, raw []byte) (err error) {
+	call.Manifest, err = cfharness.ParseRunManifest(raw)
+	if err != nil {
+		return invalidArguments(err.Error(), "send a cf-harness.loom-run-manifest in _meta, or none")
+	}
+	if slot := call.Manifest.PromptSlot; slot != nil && call.Slot == nil {
+		call.Slot, err = policy.ParsePromptSlot(slot)
+		if err != nil {
+			return invalidArguments("run manifest: "+err.Error(),
+				"send a PromptSlotBound object as its promptSlot, or none")
+		}
+	}
+	if mode := call.Manifest.Mode; mode != "" {
+		call.Mode, err = policy.ParseMode(mode)
+		if err != nil {
+			return invalidArguments("run manifest: "+err.Error(),
 				"use disabled, observe, enforce-explicit or enforce-strict")
 		}
 	}

@@ -260,44 +260,31 @@ const maxKept = 64 << 20
 
 // load loads the skill file of a directory, or reuses earlier facts if its mark is unchanged.
 func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
-	at := v.area.location
-	at.rel = cmp.Or(join(at.rel, rel), ".")
-	var last *Index
 	var now mark
 	// The times of a link do not show changes of its target, so links are always read.
 	if file.mode == 0 && (len(v.was) > 0 || !v.opts.Cache.empty()) {
 		// Without a mark the file is read, and the read reports the error.
 		now, _ = f.mark(file.name)
 	}
-	for _, old := range v.was {
-		if old.Path != path || old.File != file.name || old.broken {
-			continue
-		}
-		last = old.lastIndex()
-		if old.mark.vouches(now) {
-			same := *old
-			// The name is decided anew, since another skill may have taken it. The index is only a hint:
-			// other files of the skill may have changed while SKILL.md did not.
-			same.name, same.state = "", newIndexState(last)
-			v.kept.Add(int64(len(same.Frontmatter.JSON)))
-			v.out.skills = append(v.out.skills, &same)
-			return
-		}
+	same, last := v.earlier(path, file.name, now)
+	if same != nil {
+		v.add(same)
+		return
 	}
+	at := v.area.location
+	at.rel = cmp.Or(join(at.rel, rel), ".")
 	sk := &Skill{Path: path, Root: v.area.root, Dir: cmp.Or(join(v.area.dir, rel), "."), File: file.name,
 		location: at, opts: v.opts, state: newIndexState(last)}
 	value, known := v.opts.Cache.value(ofSkill, now)
 	// A file with two names has one mark, but its name and directory decide about the form.
 	known = known && strings.HasPrefix(value, sk.subject())
 	if known && v.kept.Load() <= maxKept && !v.opts.Cache.sampled() && sk.unpack(value, now) {
-		v.kept.Add(int64(len(sk.Frontmatter.JSON)))
-		v.out.skills = append(v.out.skills, sk)
+		v.add(sk)
 		return
 	}
 	data, m, err := v.read(f, file, sk)
 	if err == nil {
 		err = sk.parse(data, m)
-		v.kept.Add(int64(len(sk.Frontmatter.JSON)))
 		// The look at the name does not settle a mark; only the other fields must be equal.
 		now.settled = m.settled
 		if !known {
@@ -315,6 +302,32 @@ func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 		v.out.diagnostics = append(v.out.diagnostics, d)
 		sk.broken = true
 	}
+	v.add(sk)
+}
+
+// earlier returns the skill of the last scan at a path, if its file has the same mark, or else its last index,
+// if there was such a skill.
+func (v *visitor) earlier(path, file string, now mark) (same *Skill, last *Index) {
+	for _, old := range v.was {
+		if old.Path != path || old.File != file || old.broken {
+			continue
+		}
+		last = old.lastIndex()
+		if !old.mark.vouches(now) {
+			continue
+		}
+		skill := *old
+		// The name is decided anew, since another skill may have taken it. The index is only a hint: other
+		// files of the skill may have changed while SKILL.md did not.
+		skill.name, skill.state = "", newIndexState(last)
+		return &skill, last
+	}
+	return nil, last
+}
+
+// add adds a skill to the result, and its frontmatter to what the scan keeps.
+func (v *visitor) add(sk *Skill) {
+	v.kept.Add(int64(len(sk.Frontmatter.JSON)))
 	v.out.skills = append(v.out.skills, sk)
 }
 
