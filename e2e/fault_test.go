@@ -60,6 +60,10 @@ func TestFaultIsTheAnswer(t *testing.T) {
 				if seen := got.Result.Instructions; !strings.Contains(seen[:min(250, len(seen))], tt.want) {
 					t.Errorf("%s does not see %q first:\n%s", client, tt.want, seen)
 				}
+				tools := string(p.ask("tools/list", "{}").Result)
+				if !strings.Contains(tools, "Says why there are no skills. skillsd cannot start: ") || !strings.Contains(tools, tt.want) {
+					t.Errorf("%s: tools/list = %s", client, tools)
+				}
 				if got := p.tool("skillsd_problem", map[string]any{}).text(); !strings.Contains(got, tt.want) {
 					t.Errorf("%s: skillsd_problem = %s", client, got)
 				}

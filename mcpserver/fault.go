@@ -175,7 +175,7 @@ func (f *Fault) answer(call *faultCall, kept bool) (again bool) {
 		result = map[string]any{}
 	case call.Method == methodListTools:
 		result = map[string]any{"tools": []any{map[string]any{"name": ToolProblem,
-			"description": "Returns why there are no skills. " + f.sentence(),
+			"description": "Says why there are no skills. " + f.sentence(),
 			"inputSchema": map[string]any{"type": "object", "properties": map[string]any{}},
 			"annotations": map[string]bool{"readOnlyHint": true, "destructiveHint": false,
 				"openWorldHint": false}}}}

@@ -69,12 +69,15 @@ func (s *Store) Refer(lock string) error {
 		return err
 	}
 	text := strings.Join(append(known, lock), "\n") + "\n"
-	// A crash must not leave a part of the list, because a collection would delete what the rest of it names.
-	temp := s.temps.Temp()
-	if err := s.root.WriteFile(temp, []byte(text), 0o600); err != nil {
+	temp, _, _, err := s.temp(0o600, strings.NewReader(text))
+	if err != nil {
 		return err
 	}
-	return s.root.Rename(temp, locksFile)
+	// A crash must not leave a part of the list, because a collection would delete what the rest of it names.
+	if err := s.place(temp, locksFile); err != nil {
+		return err
+	}
+	return fsys.SyncDir(s.root, ".")
 }
 
 // References returns the lock files whose environments were made in the store.

@@ -146,6 +146,18 @@ func (s *Store) temp(mode fs.FileMode, r io.Reader) (name string, sum digest.Dig
 	return name, sum, size, err
 }
 
+// place gives a file with a temporary name its final one. After a crash, no part of it has that name.
+func (s *Store) place(temp, name string) error {
+	err := fsys.SyncFile(s.root, temp)
+	if err == nil {
+		err = s.root.Rename(temp, name)
+	}
+	if err != nil {
+		return errors.Join(err, s.root.Remove(temp))
+	}
+	return nil
+}
+
 // has reports whether the store has a content.
 func (s *Store) has(sum digest.Digest, executable bool) bool {
 	name := blobName(sum, executable)
@@ -399,8 +411,5 @@ func (s *Store) Keep(algorithm, sum string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if err := fsys.SyncFile(s.root, temp); err != nil {
-		return errors.Join(err, s.root.Remove(temp))
-	}
-	return s.root.Rename(temp, downloadName(algorithm, sum))
+	return s.place(temp, downloadName(algorithm, sum))
 }

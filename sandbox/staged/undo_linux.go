@@ -293,7 +293,7 @@ func (r *undoer) check(digest string) error {
 	}
 	defer f.Close()
 	sum, err := sumOf(r.ctx, f)
-	if r.ctx.Err() != nil {
+	if err != nil && r.ctx.Err() != nil {
 		return err
 	}
 	if err != nil || sum != digest {

@@ -533,3 +533,15 @@ func TestKeepFails(t *testing.T) {
 		t.Errorf("kept %+v", l.Kept)
 	}
 }
+
+// A content that is read to its end is judged by its digest, even if the time ends with the last byte.
+func TestCheckAtTheEndOfTheTime(t *testing.T) {
+	for text, want := range map[string]error{"kept": nil, "another": errGone} {
+		keeper := &memoryKeeper{contents: map[string][]byte{digest.FromString("kept").String(): []byte(text)}}
+		// The context is asked before each of the two reads.
+		r := &undoer{Undo: &Undo{Open: keeper.open}, ctx: &countdown{Context: t.Context(), left: 2}}
+		if err := r.check(digest.FromString("kept").String()); !errors.Is(err, want) {
+			t.Errorf("%s: check = %v, want %v", text, err, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package imports_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -235,6 +236,29 @@ func TestMetadata(t *testing.T) {
 	} {
 		if got := (&imports.Metadata{Python: tt.python}).Accepts(tt.version); got != tt.want {
 			t.Errorf("%q accepts %q: %v, want %v", tt.python, tt.version, got, tt.want)
+		}
+	}
+}
+
+// A skill that names many packages costs no more for a script with many modules.
+func TestManyPackages(t *testing.T) {
+	const packages, imported = 2_000, 200
+	var file strings.Builder
+	for i := range packages {
+		fmt.Fprintf(&file, "p%d\nP_%d==%d\n", i, i, i)
+	}
+	texts := &imports.Texts{Files: map[string][]byte{"requirements.txt": []byte(file.String())}}
+	modules := make([]imports.Module, imported)
+	for i := range modules {
+		modules[i].Name = fmt.Sprintf("p.%d", i)
+	}
+	var needs []imports.Need
+	if n := testing.AllocsPerRun(1, func() { needs = imports.Needs(modules, texts, false) }); n > 50*packages {
+		t.Errorf("%.0f allocations", n)
+	}
+	for i, need := range needs {
+		if want := fmt.Sprintf("P_%d==%d", i, i); need.Spec != want {
+			t.Errorf("module %s needs %q, want %q", need.Name, need.Spec, want)
 		}
 	}
 }

@@ -299,6 +299,13 @@ func Needs(modules []Module, texts *Texts, isNode bool) []Need {
 		lang, form, canonical = &node, nodeSpec(), func(name string) string { return name }
 	}
 	asked := texts.asked(isNode)
+	// A skill may name a hundred thousand packages, so they are not searched again for each module.
+	first := map[string]int{} // places in asked, by names
+	for i, a := range slices.Backward(asked) {
+		if found := form.FindStringSubmatch(a.Spec); found != nil {
+			first[canonical(found[1])] = i
+		}
+	}
 	needs := make([]Need, len(modules))
 	for i, module := range modules {
 		needs[i].Module = module
@@ -309,14 +316,14 @@ func Needs(modules []Module, texts *Texts, isNode bool) []Need {
 		} else {
 			needs[i].Spec, needs[i].Source = names[0], FromTable
 		}
-		for _, a := range asked {
-			found := form.FindStringSubmatch(a.Spec)
-			if found != nil && slices.ContainsFunc(names, func(name string) bool {
-				return canonical(name) == canonical(found[1])
-			}) {
-				needs[i].Spec, needs[i].Source = strings.ReplaceAll(a.Spec, " ", ""), a.Source
-				break
+		at := len(asked)
+		for _, name := range names {
+			if place, isAsked := first[canonical(name)]; isAsked {
+				at = min(at, place)
 			}
+		}
+		if at < len(asked) {
+			needs[i].Spec, needs[i].Source = strings.ReplaceAll(asked[at].Spec, " ", ""), asked[at].Source
 		}
 	}
 	return needs
