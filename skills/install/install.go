@@ -238,7 +238,9 @@ func (i *Installer) recover(ctx context.Context) error {
 		return err
 	}
 	for _, entry := range entries {
-		if strings.HasPrefix(entry.Name(), stagePrefix) || strings.HasPrefix(entry.Name(), fsys.TempPrefix) {
+		// A lock file here was written and did not replace the one in use.
+		if strings.HasPrefix(entry.Name(), stagePrefix) || strings.HasPrefix(entry.Name(), fsys.TempPrefix) ||
+			entry.Name() == lockName {
 			// A git that outlived its command may still write there. Leftovers cost space only.
 			_ = i.root.RemoveAll(workDir + "/" + entry.Name())
 		}

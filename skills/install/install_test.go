@@ -502,6 +502,20 @@ func TestFailAtEachStep(t *testing.T) {
 	}
 }
 
+// TestCrashBeforeRename leaves a lock file that did not replace the one in use: the next command removes it.
+func TestCrashBeforeRename(t *testing.T) {
+	m := newMachine(t)
+	m.open().Close()
+	written := filepath.Join(m.state, workDir, lockName)
+	if err := os.WriteFile(written, []byte("version: 1\nskills: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.open().Close()
+	if _, err := os.Lstat(written); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the lock file that was written: %v", err)
+	}
+}
+
 // TestCrashAtEachStep ends an update at every step as a crash would: the next command undoes it, or
 // finds it done.
 func TestCrashAtEachStep(t *testing.T) {

@@ -52,8 +52,8 @@ func update(name string, follow bool) string {
 func ReadHeld(state string, lock *install.Lock) map[string]*HeldUpdate {
 	held := map[string]*HeldUpdate{}
 	text, err := fsys.ReadFile(filepath.Join(state, heldFile), 1<<20, func(fs.FileInfo) error { return nil })
-	// The next update writes a missing or damaged file again.
-	if err != nil || json.Unmarshal(text, &held) != nil {
+	// The next update writes a missing or damaged file again. The JSON value null makes a map nil.
+	if err != nil || json.Unmarshal(text, &held) != nil || held == nil {
 		return map[string]*HeldUpdate{}
 	}
 	for name, h := range held {
