@@ -347,6 +347,10 @@ func (s *Slot) meet(ctx context.Context, waiting func(before int)) error {
 	if err := json.Unmarshal(m.body, &r); err != nil {
 		return err
 	}
+	// In a record, an empty name means that the server ran the script itself.
+	if r.Node == "" {
+		return errors.New("the worker has no name")
+	}
 	s.node, s.worker.Link, s.worker.inbox = r.Node, s.Link, r.Inbox
 	return nil
 }

@@ -76,11 +76,16 @@ func link(t *testing.T, conn *nats.Conn, key byte) *Link {
 // serve starts a worker of the pool "p" and waits until it takes offers.
 func serve(t *testing.T, l *Link, w Work) {
 	t.Helper()
+	serveAs(t, l, "w", w)
+}
+
+func serveAs(t *testing.T, l *Link, node string, w Work) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
 	ready := make(chan struct{})
 	log := slog.New(slog.NewTextHandler(writer(func() { close(ready) }), nil))
-	ended.Go(func() { _ = l.Serve(ctx, "p", "w", w, log) })
+	ended.Go(func() { _ = l.Serve(ctx, "p", node, w, log) })
 	t.Cleanup(func() { cancel(); ended.Wait() })
 	<-ready
 }
@@ -516,6 +521,84 @@ func TestMeant(t *testing.T) {
 	}
 	if answer, err := slot.Run(t.Context(), []byte("job")); err != nil || string(answer) != "answer to job" || asked != 1 {
 		t.Errorf("%q, %v; asked %d times", answer, err, asked)
+	}
+}
+
+// A worker whose machine has no name gets no run: its records would say that the server ran the script.
+func TestNamelessWorker(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, 1)
+	works := newWorks(1)
+	serveAs(t, link(t, c.Connect(t), 'k'), "", works)
+	meant := func() error { t.Error("the run was confirmed"); return nil }
+	slot, err := link(t, c.Connect(t), 'k').Pool("p").Acquire(t.Context(), "run", "alice", meant, none)
+	if !errors.Is(err, ErrBusy) {
+		t.Errorf("%v, %v", slot, err)
+	}
+}
+
+// A worker that says hello again is not confirmed again.
+func TestHelloTwice(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, 1)
+	l := link(t, c.Connect(t), 'k')
+	offers, err := l.conn.SubscribeSync(l.subject("run", "p"))
+	if err == nil {
+		err = l.conn.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	confirmed := make(chan int, 1)
+	go func() {
+		defer close(confirmed)
+		m, err := offers.NextMsg(time.Minute)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		msg, _, _, _ := l.open(m)
+		var o offer
+		if err := json.Unmarshal(msg.body, &o); err != nil {
+			t.Error(err)
+		}
+		in, err := l.listen()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer in.close()
+		body, _ := json.Marshal(ready{"w", in.sub.Subject})
+		worker := &sender{Link: l, inbox: o.Inbox}
+		for _, k := range []kind{kindHello, kindHello, kindReady} {
+			if err := worker.send(k, body, ""); err != nil {
+				t.Error(err)
+			}
+		}
+		n := 0
+		for {
+			m, err := in.receive(t.Context(), time.Minute)
+			switch {
+			case err != nil:
+				t.Error(err)
+				return
+			case m.kind == kindConfirm:
+				n++
+			case m.kind == kindCancel:
+				confirmed <- n
+				return
+			}
+		}
+	}()
+	asked := 0
+	slot, err := link(t, c.Connect(t), 'k').Pool("p").Acquire(t.Context(), "run", "alice",
+		func() error { asked++; return nil }, none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot.Release()
+	if n := <-confirmed; n != 1 || asked != 1 {
+		t.Errorf("confirmed %d times, asked %d times", n, asked)
 	}
 }
 
