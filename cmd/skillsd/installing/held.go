@@ -53,7 +53,7 @@ func ReadHeld(state string, lock *install.Lock) map[string]*HeldUpdate {
 	held := map[string]*HeldUpdate{}
 	text, err := fsys.ReadFile(filepath.Join(state, heldFile), 1<<20, func(fs.FileInfo) error { return nil })
 	// The next update writes a missing or damaged file again.
-	if err != nil || json.Unmarshal(text, &held) != nil {
+	if err != nil || json.Unmarshal(text, &held) != nil || held == nil { // nil for the text null
 		return map[string]*HeldUpdate{}
 	}
 	for name, h := range held {
