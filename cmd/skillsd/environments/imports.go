@@ -479,7 +479,7 @@ func (i *Imports) Hint() string {
 	asked := i.Asked()
 	if i.Python != "" {
 		return "name another interpreter in the configuration, interpreters: {python: PATH}; see " +
-			"`skillsd help packages`"
+			"`skillsd help env`"
 	}
 	_, libraries := i.unloadable()
 	switch {
