@@ -24,9 +24,9 @@ const context7 = "ctx7"
 
 // PastedLine rewrites `install COMMAND...`, with the command of another installer as it was copied, to the
 // same in words of this program: `npx skills add OWNER/REPO --skill pdf` becomes `install OWNER/REPO pdf`.
-// Such a command alone is read likewise, and a command line of skillsd as what follows in it. It returns false
-// and args for other arguments. Options that only that installer has, such as the agent to install for, are
-// dropped. Options of this program may stand in front.
+// Such a command alone is read likewise, and a command line of skillsd as what follows in it. It returns
+// false and args for other arguments. Options that only that installer has, such as the agent to install
+// for, are dropped. Options of this program may stand in front.
 func PastedLine(args []string) (line []string, isPasted bool) {
 	first := 0
 	for first < len(args) && strings.HasPrefix(args[first], "-") {
