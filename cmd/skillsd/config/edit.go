@@ -212,7 +212,9 @@ func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
 	entry.Content[at].Value = allowed.Spec()
 	set := func(key, value string) {
 		if valueAt(entry, key) == 0 {
-			entry.Content = slices.Insert(entry.Content, at+1, scalar(key), scalar(""))
+			// The script moves when a key before it is dropped.
+			next := valueAt(entry, "script") + 1
+			entry.Content = slices.Insert(entry.Content, next, scalar(key), scalar(""))
 		}
 		entry.Content[valueAt(entry, key)].Value = value
 	}

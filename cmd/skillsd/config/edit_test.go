@@ -69,6 +69,8 @@ func TestEditAllow(t *testing.T) {
 			set, ""},
 		{"never asked about", "allow:\n  - {script: a:scripts/x.sh, approve: always, env: [A]}\n",
 			"allow:\n  - {script: '" + spec + "', tree: '" + tree + "', ask: never, env: [A]}\n", never, ""},
+		{"never asked about, before the script", "allow:\n  - approve: always\n    script: a:scripts/x.sh\n",
+			"allow:\n  - script: " + spec + "\n    tree: " + tree + "\n    ask: never\n", never, ""},
 		{"options of a text", "allow:\n  - a:scripts/x.sh:execution=stdin:pin=script # daily\n",
 			"allow:\n  - script: " + spec + " # daily\n    pin: script\n    execution: stdin\n", set, ""},
 		{"pin script stays", "allow:\n  - script: a:scripts/x.sh\n    pin: script\n",

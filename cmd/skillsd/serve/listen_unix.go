@@ -74,7 +74,7 @@ func deferAccept(_, _ string, c syscall.RawConn) error {
 		return nil
 	}
 	return c.Control(func(fd uintptr) {
-		// without support in the kernel, connections are accepted at once.
+		// Without support in the kernel, connections are accepted at once.
 		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpDeferAccept, silence)
 	})
 }

@@ -54,7 +54,7 @@ func (o *Options) observe(
 	if exported.Meters == nil && exported.Traces == nil {
 		return observed, nil
 	}
-	// without a provider of metrics, the events still name the spans.
+	// Without a provider of metrics, the events still name the spans.
 	observed.records = telemetry.Count(records, telemetry.New(exported.Meters,
 		func() int { return len(registry.Snapshot().Skills) },
 		func(path string) bool { return registry.Snapshot().Skill(path) != nil }))

@@ -93,7 +93,7 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 	p.fail(p.findUIDs())
 	resolve := o.Roots.Resolve
 	if o.watches() {
-		// without a watch, no later scan would find a directory that is missing now.
+		// Without a watch, no later scan would find a directory that is missing now.
 		resolve = o.Roots.Awaiting
 	}
 	p.roots, err = resolve(o.Process)
@@ -225,7 +225,7 @@ func (p *Plan) checkPinned() error {
 		return nil
 	}
 	for _, entry := range p.Policy.Entries() {
-		// without digests each server would pin the files that it has at its own start.
+		// Without digests each server would pin the files that it has at its own start.
 		if entry.Pin == "" || entry.Tree == "" && !entry.PinScript {
 			return exit.Usagef("`skillsd allow` writes both digests",
 				"--cluster: the allowlist entry %s lacks the digest of its tree or its script", entry.Spec())
