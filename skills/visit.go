@@ -305,8 +305,8 @@ func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 	v.add(sk)
 }
 
-// earlier returns the skill of the last scan at a path, if its file has the same mark, or else its last index,
-// if there was such a skill.
+// earlier returns the skill of the last scan at a path if its file has the same mark, else its last index, if
+// there was such a skill.
 func (v *visitor) earlier(path, file string, now mark) (same *Skill, last *Index) {
 	for _, old := range v.was {
 		if old.Path != path || old.File != file || old.broken {
