@@ -62,7 +62,11 @@ func publish(
 			t.Fatal(err)
 		}
 	}
-	<-js.PublishAsyncComplete()
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-time.After(time.Minute):
+		t.Fatal("the server did not acknowledge the messages; is its disk full?")
+	}
 }
 
 // Nothing is left of a reader that did not get the bytes of the first message.
