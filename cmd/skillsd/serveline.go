@@ -62,7 +62,7 @@ func (l *serveLine) Words(args []string) ([]string, error) {
 	if err != nil {
 		return nil, &exit.Error{Code: exit.Usage, Err: fmt.Errorf("flags of serve: %w", err),
 			Hint: "see `skillsd serve --help`; they come after --: " +
-				"skillsd setup " + l.Client.Name + " -- --skills-root DIR"}
+				strings.TrimSpace("skillsd setup "+l.Client.Name) + " -- --skills-root DIR"}
 	}
 	return append(words, given...), nil
 }
