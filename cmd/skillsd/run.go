@@ -371,11 +371,11 @@ func (o *runOptions) hintUnseen(request *session.RunRequest, r *session.RunResul
 	if err != nil || r.Output.ExecutionTarget != string(policy.TargetSandbox) {
 		return
 	}
-	view := scriptView{Dir: config.Resolved(dir), Cwd: request.Cwd, Shows: o.shows}
+	view := scriptView{dir: config.Resolved(dir), cwd: request.Cwd, shows: o.shows}
 	if r.SeesWorkspace() {
-		view.Mounted = cmp.Or(o.mounted, view.Dir)
+		view.mounted = cmp.Or(o.mounted, view.dir)
 	}
-	for _, hint := range view.Hints(request.Args) {
+	for _, hint := range view.hints(request.Args) {
 		o.app.say("hint", hint)
 	}
 }

@@ -21,39 +21,39 @@ import (
 // serveLine makes the command line of a server in the entry of a client, which starts it, and keeps the flags
 // of the line that is there already.
 type serveLine struct {
-	Client *clients.Client
-	// New returns options of serve and the set of all flags of its command line.
-	New func() (*serve.Options, *pflag.FlagSet)
+	client *clients.Client
+	// newOptions returns options of serve and the set of all flags of its command line.
+	newOptions func() (*serve.Options, *pflag.FlagSet)
 
-	Project     bool // it is in the file of a project, in which relative paths stay
-	Workspace   bool // scripts see the directory in which the client works
-	NoWorkspace bool // the user wants no workspace, also not that of an earlier entry
+	inProject   bool // it is in the file of a project, in which relative paths stay
+	workspace   bool // scripts see the directory in which the client works
+	noWorkspace bool // the user wants no workspace, also not that of an earlier entry
 
-	Err io.Writer // for notes
+	err io.Writer // for notes
 }
 
-// workspaceFlags are the flags of serve that Workspace writes. If another workspace is given, none of an
+// workspaceFlags are the flags of serve that workspace writes. If another workspace is given, none of an
 // earlier entry is kept: its output was released for the earlier one.
 var workspaceFlags = []string{"workspace", "workspace-from-client", "release"}
 
-// Words returns the arguments after the program: serve with the flags in args, each checked. Relative paths
+// words returns the arguments after the program: serve with the flags in args, each checked. Relative paths
 // become absolute, because the client may start the server in any directory.
 //
 // Errors: *exit.Error.
-func (l *serveLine) Words(args []string) ([]string, error) {
+func (l *serveLine) words(args []string) ([]string, error) {
 	words := []string{"serve"}
-	if slices.Contains(clients.WithSkills(), l.Client.Name) && !isGiven(args, "client") {
-		words = append(words, "--client", l.Client.Name)
+	if slices.Contains(clients.WithSkills(), l.client.Name) && !isGiven(args, "client") {
+		words = append(words, "--client", l.client.Name)
 	}
-	if l.Workspace {
+	if l.workspace {
 		for _, name := range workspaceFlags {
 			if isGiven(args, name) {
 				return nil, exit.Usagef("give one of them", "--workspace writes --%s itself", name)
 			}
 		}
-		if !l.Client.InProject {
-			fmt.Fprintf(l.Err, "note: in %s scripts may see another directory than your project:\n"+
-				"its first root, or where it starts the server\n", l.Client.Title)
+		if !l.client.InProject {
+			fmt.Fprintf(l.err, "note: in %s scripts may see another directory than your project:\n"+
+				"its first root, or where it starts the server\n", l.client.Title)
 		}
 		args = append([]string{"--workspace-from-client", "--workspace=:staged", "--release=observed"},
 			args...)
@@ -62,14 +62,14 @@ func (l *serveLine) Words(args []string) ([]string, error) {
 	if err != nil {
 		return nil, &exit.Error{Code: exit.Usage, Err: fmt.Errorf("flags of serve: %w", err),
 			Hint: "see `skillsd serve --help`; they come after --: " +
-				strings.TrimSpace("skillsd setup "+l.Client.Name) + " -- --skills-root DIR"}
+				strings.TrimSpace("skillsd setup "+l.client.Name) + " -- --skills-root DIR"}
 	}
 	return append(words, given...), nil
 }
 
 // checked returns the flags of serve in args as the words of an entry.
 func (l *serveLine) checked(args []string) (words []string, err error) {
-	options, flags := l.New()
+	options, flags := l.newOptions()
 	err = flags.ParseAll(args, func(flag *pflag.Flag, value string) error {
 		if err := flags.Set(flag.Name, value); err != nil {
 			return err
@@ -96,11 +96,11 @@ func (l *serveLine) written(flag *pflag.Flag, value string) ([]string, error) {
 			"for a running server give --http before --")
 	}
 	dir, _ := config.SplitWorkspace(value)
-	if flag.Name == "workspace" && !l.Project && dir != "" && !filepath.IsAbs(dir) {
+	if flag.Name == "workspace" && !l.inProject && dir != "" && !filepath.IsAbs(dir) {
 		return nil, fmt.Errorf("--workspace %s would be the same directory in every project; use "+
 			"`skillsd setup %s "+
 			"--workspace` for the one in which the client works, or give a whole path", value,
-			l.Client.Name)
+			l.client.Name)
 	}
 	value, err := l.absolute(flag.Name, value)
 	if err != nil {
@@ -130,22 +130,22 @@ func (l *serveLine) absolute(flag, value string) (string, error) {
 	case path == "~" || strings.HasPrefix(path, "~/"):
 		return "", fmt.Errorf("--%s: the shell did not expand ~ in %q; "+
 			"put a space before the path, or write it out", flag, value)
-	case l.Project:
+	case l.inProject:
 		return value, nil
 	}
 	whole, err := filepath.Abs(path)
 	return before + whole, err
 }
 
-// Keep returns the arguments of an entry that replaces an earlier one of skillsd: the arguments now, and the
+// keep returns the arguments of an entry that replaces an earlier one of skillsd: the arguments now, and the
 // flags of old that are not given now, which it notes.
-func (l *serveLine) Keep(old, now []string) []string {
+func (l *serveLine) keep(old, now []string) []string {
 	_, had := clients.ServeArgs(old)
 	start, given := clients.ServeArgs(now)
 	return append(slices.Clone(start), l.merged(had, given)...)
 }
 
-// merged is Keep for the arguments of skillsd.
+// merged is keep for the arguments of skillsd.
 func (l *serveLine) merged(old, now []string) []string {
 	had, errHad := l.parsed(old)
 	given, errGiven := l.parsed(now)
@@ -166,8 +166,8 @@ func (l *serveLine) merged(old, now []string) []string {
 	for _, f := range kept {
 		line = append(line, f.word())
 	}
-	fmt.Fprintf(l.Err, "kept from the entry before: %s\n(to start anew: skillsd setup %s --remove)\n",
-		report.ShellLine(line...), l.Client.Name)
+	fmt.Fprintf(l.err, "kept from the entry before: %s\n(to start anew: skillsd setup %s --remove)\n",
+		report.ShellLine(line...), l.client.Name)
 	return slices.Concat(now, line)
 }
 
@@ -176,7 +176,7 @@ func (l *serveLine) kept(had, given []setting) (kept []setting) {
 	gives := func(name string) bool {
 		return slices.ContainsFunc(given, func(f setting) bool { return f.name == name })
 	}
-	isElsewhere := l.NoWorkspace || gives("workspace") || gives("workspace-from-client")
+	isElsewhere := l.noWorkspace || gives("workspace") || gives("workspace-from-client")
 	for _, f := range had {
 		if !gives(f.name) && !(isElsewhere && slices.Contains(workspaceFlags, f.name)) {
 			kept = append(kept, f)
@@ -201,7 +201,7 @@ func (f setting) word() string {
 
 // parsed returns the flags in a command line of serve.
 func (l *serveLine) parsed(args []string) (found []setting, err error) {
-	_, flags := l.New()
+	_, flags := l.newOptions()
 	err = flags.ParseAll(args, func(f *pflag.Flag, value string) error {
 		found = append(found, setting{f.Name, value, f.NoOptDefVal != "" && value == f.NoOptDefVal})
 		return nil

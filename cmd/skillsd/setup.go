@@ -207,7 +207,7 @@ func (o *setupOptions) setup(args []string) (*clients.Setup, error) {
 		Lock: config.LockEdit,
 	}
 	if o.Write && o.URL == "" {
-		setup.Keep = func(old []string) []string { return o.line().Keep(old, entry.Args) }
+		setup.Keep = func(old []string) []string { return o.line().keep(old, entry.Args) }
 	}
 	return setup, nil
 }
@@ -423,9 +423,9 @@ func inCacheOfNPX(path string) bool {
 
 // line returns the command line of the server that the client starts.
 func (o *setupOptions) line() *serveLine {
-	return &serveLine{Client: o.client, Project: o.Project != "", Workspace: o.Files,
-		NoWorkspace: o.noFiles, Err: o.app.err,
-		New: func() (*serve.Options, *pflag.FlagSet) {
+	return &serveLine{client: o.client, inProject: o.Project != "", workspace: o.Files,
+		noWorkspace: o.noFiles, err: o.app.err,
+		newOptions: func() (*serve.Options, *pflag.FlagSet) {
 			given := *o.app // --config and similar flags may be on both sides of --
 			options, flags := given.serveOptions(), pflag.NewFlagSet("serve", pflag.ContinueOnError)
 			options.Register(flags)
@@ -442,7 +442,7 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 			args = append([]string{"--" + outer[0], outer[1]}, args...)
 		}
 	}
-	return o.line().Words(args)
+	return o.line().words(args)
 }
 
 // newSetupAdapterCmd returns the setup of cf-harness, which is not an MCP client: it gets an adapter.

@@ -14,24 +14,24 @@ import (
 // scriptView is what a script in a sandbox saw of the user's files. It finds the arguments of a run that name
 // such files under names that the script does not have for them, and how the script can be shown them.
 type scriptView struct {
-	Dir     string // from which relative arguments are meant, without links
-	Mounted string // the directory of the workspace, without links; empty if the script had none
-	Cwd     string // the working directory that the user gave the script, empty for none
-	// Shows reports whether a directory can be a workspace.
-	Shows func(dir string) bool
+	dir     string // from which relative arguments are meant, without links
+	mounted string // the directory of the workspace, without links; empty if the script had none
+	cwd     string // the working directory that the user gave the script, empty for none
+	// shows reports whether a directory can be a workspace.
+	shows func(dir string) bool
 }
 
 // tempDir is the directory for temporary files; a sandbox has its own.
 const tempDir = "/tmp"
 
-// Hints returns a line for each argument that names a file which the script did not see under that name: the
+// hints returns a line for each argument that names a file which the script did not see under that name: the
 // first ones with files below the directory, and one with a file elsewhere.
-func (v *scriptView) Hints(args []string) (hints []string) {
-	for _, file := range mcpserver.Unseen(args, v.Cwd, v.Dir, v.Mounted) {
+func (v *scriptView) hints(args []string) (hints []string) {
+	for _, file := range mcpserver.Unseen(args, v.cwd, v.dir, v.mounted) {
 		switch {
 		case file.Inside != "":
 			hints = append(hints, file.Arg+" is "+file.Inside+" for the script")
-		case !leadsOut(v.Dir, file.Arg): // else elsewhere has it
+		case !leadsOut(v.dir, file.Arg): // else elsewhere has it
 			hints = append(hints, file.Arg+" does not exist for the script, which sees no files of yours: "+
 				v.wayBelow(file.Arg))
 		}
@@ -44,11 +44,11 @@ func (v *scriptView) Hints(args []string) (hints []string) {
 
 // wayBelow returns how the script can be shown a file below the directory.
 func (v *scriptView) wayBelow(arg string) string {
-	if !v.Shows(v.Dir) {
+	if !v.shows(v.dir) {
 		return v.wayTo(arg)
 	}
 	const way = "add --workspace . to show it this directory"
-	inside, isBelow := fsys.Below(v.Dir, wholeArg(v.Dir, arg))
+	inside, isBelow := fsys.Below(v.dir, wholeArg(v.dir, arg))
 	if isBelow && !filepath.IsLocal(arg) {
 		return way + ", and name the file " + filepath.ToSlash(inside)
 	}
@@ -72,7 +72,7 @@ func wholeArg(dir, arg string) string {
 // wayTo returns how the script can be shown the file of an argument, which is outside of what it can be shown
 // with the directory.
 func (v *scriptView) wayTo(arg string) string {
-	whole := wholeArg(v.Dir, arg)
+	whole := wholeArg(v.dir, arg)
 	home, _ := os.UserHomeDir()
 	parent, name, mode := filepath.Dir(arg), filepath.Base(arg), ""
 	if real := config.Resolved(whole); fsys.Exists(whole) && leadsOut(filepath.Dir(whole), whole) {
@@ -85,7 +85,7 @@ func (v *scriptView) wayTo(arg string) string {
 	if config.IsDir(whole) {
 		at, parent, name = whole, filepath.Join(parent, name), "."
 	}
-	if slices.Contains([]string{filepath.Clean(home), os.TempDir(), tempDir}, at) || !v.Shows(at) {
+	if slices.Contains([]string{filepath.Clean(home), os.TempDir(), tempDir}, at) || !v.shows(at) {
 		// The other files there are not for the script.
 		return "move it to a directory that the script may see, and give that with --workspace"
 	}
@@ -105,14 +105,14 @@ func (v *scriptView) elsewhere(args []string) string {
 			continue
 		}
 		file := v.lookAt(arg)
-		if !file.isOwn(home) || v.sees(file) || file.leadsUp && v.Cwd != "" {
+		if !file.isOwn(home) || v.sees(file) || file.leadsUp && v.cwd != "" {
 			continue
 		}
 		way := v.wayTo(arg)
 		switch {
 		case file.leadsUp:
 			return arg + " leads elsewhere for the script: " + way
-		case file.exists && isIn(file.whole, v.Dir, v.Mounted):
+		case file.exists && isIn(file.whole, v.dir, v.mounted):
 			return arg + " leads to " + file.real + ", which the script does not see: " + way
 		}
 		return arg + " does not exist for the script: " + way
@@ -129,7 +129,7 @@ type named struct {
 }
 
 func (v *scriptView) lookAt(arg string) *named {
-	whole := wholeArg(v.Dir, arg)
+	whole := wholeArg(v.dir, arg)
 	return &named{whole: whole, real: config.Resolved(whole), exists: fsys.Exists(whole),
 		leadsUp: !filepath.IsAbs(arg) && !filepath.IsLocal(arg)}
 }
@@ -144,8 +144,8 @@ func (f *named) isOwn(home string) bool {
 
 // sees reports whether the script has a file in its workspace, where a name in the directory is one, too.
 func (v *scriptView) sees(f *named) bool {
-	return isIn(f.whole, v.Dir) && isIn(f.real, v.Dir) ||
-		isIn(f.whole, v.Mounted) && isIn(f.real, v.Mounted)
+	return isIn(f.whole, v.dir) && isIn(f.real, v.dir) ||
+		isIn(f.whole, v.mounted) && isIn(f.real, v.mounted)
 }
 
 // isIn reports whether a file is below one of places; some may be "".

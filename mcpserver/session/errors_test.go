@@ -12,6 +12,18 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
+// A refusal without a remedy of its own has the one of its code, in which no word is left to replace.
+func TestRemedyOfCode(t *testing.T) {
+	r := &request{call: Call{Method: "m"}}
+	for _, why := range []refusal{handleUnknown, fileOutsideRoot, userDeclined} {
+		d := r.denial(why, "s", "p")
+		if d.Remedy == "" || d.Remedy != why.code.Remedy() || d.Operator != d.Remedy ||
+			regexp.MustCompile(`\{\w+\}`).MatchString(d.Remedy) {
+			t.Errorf("%s has the remedies %q and %q", why.code, d.Remedy, d.Operator)
+		}
+	}
+}
+
 // Want of descriptors passes: what was not isolated for it is no missing sandbox.
 func TestSandboxErrorOfDescriptors(t *testing.T) {
 	for cause, want := range map[error]fault.Code{
