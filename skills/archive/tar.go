@@ -281,7 +281,7 @@ func (r *Rules) checkName(name string) error {
 // checkKind returns why an archive may not have an entry of its kind, or "".
 func (r *Rules) checkKind(e *Entry) string {
 	switch {
-	case r.System, e.Kind == File, e.Kind == Dir:
+	case r.Layer && r.System, e.Kind == File, e.Kind == Dir:
 		return ""
 	case e.Kind != Symlink || !r.Links && !r.Layer:
 		return "is neither a regular file nor a directory"

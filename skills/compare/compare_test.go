@@ -21,9 +21,47 @@ func content(t *testing.T, files map[string]string) Content {
 	}
 	c, err := contentOf(t.Context(), snapshot, "s")
 	if err != nil || c.Skill == nil {
-		t.Fatalf("ContentOf = %+v, %v", c, err)
+		t.Fatalf("contentOf = %+v, %v", c, err)
 	}
 	return c
+}
+
+// TestSkills compares a skill and one nested in it, each of which only one snapshot has.
+func TestSkills(t *testing.T) {
+	t.Parallel()
+	scan := func(files map[string]string) *skills.Snapshot {
+		dir := t.TempDir()
+		testtree.Write(t, dir, files)
+		snapshot, err := skills.Scan(t.Context(), []skills.Root{{Dir: dir}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return snapshot
+	}
+	outer, nested := "---\nname: s\ndescription: S.\n---\n", "---\nname: inner\ndescription: I.\n---\n"
+	alone := scan(map[string]string{"s/SKILL.md": outer})
+	both := scan(map[string]string{"s/SKILL.md": outer, "s/inner/SKILL.md": nested, "s/inner/scripts/a.sh": "echo\n",
+		"sa/SKILL.md": "---\nname: sa\ndescription: A.\n---\n"})
+	for _, tt := range []struct {
+		name    string
+		was, is *skills.Snapshot
+		want    []string // paths, with - or + for a skill that only the first or the second has
+	}{
+		{"a nested skill comes", alone, both, []string{"s", "+s/inner"}},
+		{"and goes", both, alone, []string{"s", "-s/inner"}},
+		{"the first version", nil, both, []string{"+s", "+s/inner"}},
+		{"neither", nil, nil, []string{"?s"}},
+	} {
+		all, err := Skills(t.Context(), "s", tt.was, tt.is)
+		var got []string
+		for _, d := range all {
+			mark := map[[2]bool]string{{true, true}: "", {true, false}: "-", {false, true}: "+", {false, false}: "?"}
+			got = append(got, mark[[2]bool{d.Was.Skill != nil, d.Is.Skill != nil}]+d.Path)
+		}
+		if err != nil || !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q, %v", tt.name, got, tt.want, err)
+		}
+	}
 }
 
 const head = "---\nname: s\ndescription: S.\nallowed-tools: Read\n---\n"
@@ -43,7 +81,7 @@ func TestVersions(t *testing.T) {
 	})
 	facts, err := versions(t.Context(), was, is)
 	if err != nil || facts.Unsearched {
-		t.Fatalf("Versions = %+v, %v", facts, err)
+		t.Fatalf("versions = %+v, %v", facts, err)
 	}
 	for what, lists := range map[string][2][]string{
 		"hosts":   {facts.Hosts, {"127.evil.net", "[2001:db8::1]", "new.dev"}},
@@ -72,7 +110,7 @@ func TestUnsearched(t *testing.T) {
 	files["long.txt"] = strings.Repeat("padding\n", maxFile/8) + "https://evil.net\n"
 	facts, err := versions(t.Context(), was, content(t, files))
 	if err != nil || !facts.Unsearched {
-		t.Errorf("Versions = %+v, %v", facts, err)
+		t.Errorf("versions = %+v, %v", facts, err)
 	}
 }
 
@@ -94,6 +132,6 @@ func TestPluginPrograms(t *testing.T) {
 	slices.Sort(want)
 	facts, err := versions(t.Context(), was, content(t, files))
 	if err != nil || !slices.Equal(facts.Scripts, want) {
-		t.Errorf("Versions = %q, %v, want %q", facts.Scripts, err, want)
+		t.Errorf("versions = %q, %v, want %q", facts.Scripts, err, want)
 	}
 }

@@ -250,9 +250,9 @@ func TestFoldedPhrase(t *testing.T) {
 	}
 }
 
-// The cost of what looks at the text around a finding is bounded too.
-// TestCaseChangesLength: some letters are longer in lower case, so a call in lower case is no place in its line.
+// Some letters are longer in lower case, so the place of a call in the lower case is not its place in the line.
 func TestCaseChangesLength(t *testing.T) {
+	t.Parallel()
 	line := `require("child_process");` + strings.Repeat("Ⱥ", 60) + `.exec(atob("aGVsbG8="))` + "\n"
 	want := []string{"2 1: 1 command to run what is downloaded or decoded"}
 	if got := searched("a.js", []byte(line)); !slices.Equal(got, want) {
@@ -260,6 +260,7 @@ func TestCaseChangesLength(t *testing.T) {
 	}
 }
 
+// The cost of what looks at the text around a finding is bounded too.
 func TestTextAroundIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{strings.Repeat("\u043e", 2_000) + "ab\n", strings.Repeat("\u200b", 1_300) + "\n",
