@@ -214,8 +214,8 @@ func Resolved(path string) string {
 		return filepath.Join(real, missing)
 	}
 	// A link that leads nowhere exists.
-	if parent := filepath.Dir(path); errors.Is(err, fs.ErrNotExist) && parent != path {
-		return filepath.Join(Resolved(parent), filepath.Base(path))
+	if parent := filepath.Dir(at); errors.Is(err, fs.ErrNotExist) && parent != at {
+		return filepath.Join(Resolved(parent), filepath.Base(at), missing)
 	}
 	return path
 }

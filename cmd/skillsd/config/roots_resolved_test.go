@@ -25,7 +25,8 @@ func TestResolved(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"a/b": "a/b", "l/b": "a/b", "l/b/c/d": "a/b/c/d", "l/c/d": "a/c/d", "c/d": "c/d", "a/up/q/r": "a/b/q/r",
-		"dangling": "dangling", "dangling/y": "dangling/y", "loop": "loop", "loop/x": "loop/x", "f/x": "f/x",
+		"dangling": "dangling", "dangling/y": "dangling/y", "dangling/y/z": "dangling/y/z",
+		"loop": "loop", "loop/x": "loop/x", "f/x": "f/x",
 	} {
 		if got := Resolved(filepath.Join(dir, path)); got != filepath.Join(dir, want) {
 			t.Errorf("%s is %s, want %s", path, got, want)

@@ -33,7 +33,7 @@ func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "SCRIPT\tRUNS WITH\tVERSION\tENVIRONMENT\tSTATE\n")
 	for _, entry := range entries {
-		allowed := serve.AllowState(ctx, snapshot, entry, lock.In(state))
+		allowed := verdicts.AllowState(ctx, snapshot, entry, lock.In(state))
 		with, version, state := string(allowed.Runtime), "", "ready"
 		in, err := looker.Interpreter(ctx, entry, allowed.Runtime)
 		if in != nil {

@@ -51,7 +51,7 @@ func update(name string, follow bool) string {
 // ReadHeld returns the updates that wait, by the names of the skills; none for a missing or damaged file.
 func ReadHeld(state string, lock *install.Lock) map[string]*HeldUpdate {
 	held := map[string]*HeldUpdate{}
-	text, err := fsys.ReadFile(filepath.Join(state, heldFile), 1<<20, func(fs.FileInfo) error { return nil })
+	text, err := fsys.ReadFile(filepath.Join(state, heldFile), 1<<20, nil)
 	// The next update writes a missing or damaged file again. The JSON value null makes a map nil.
 	if err != nil || json.Unmarshal(text, &held) != nil || held == nil {
 		return map[string]*HeldUpdate{}

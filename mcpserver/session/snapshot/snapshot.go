@@ -149,7 +149,7 @@ func PublicSlot(facts Facts) json.RawMessage {
 // workspaceMount describes what the operator grants to scripts.
 func (s *Source) workspaceMount() cfharness.CapabilityMount {
 	ws := s.Workspace
-	if ws.Mode != "" && ws.Mode != sandbox.WorkspaceNone {
+	if !ws.Off() {
 		return cfharness.CapabilityMount{Present: true, Mode: string(ws.Mode),
 			HostPath: s.Facts.WorkspacePath, SandboxPath: sandbox.WorkspaceDir}
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -105,8 +106,9 @@ func nodeName(o *config.Cluster) string {
 	if o.Node != "" {
 		return o.Node
 	}
-	name, _ := os.Hostname() // only informative
-	return name
+	// A record without the name of a worker means that the server ran the script.
+	name, _ := os.Hostname()
+	return cmp.Or(name, "unnamed")
 }
 
 // Sessions run the jobs of a pool.
