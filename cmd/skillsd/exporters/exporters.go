@@ -4,12 +4,13 @@
 // Guarantees:
 //   - telemetry never delays or fails the calls it describes: spans and metrics wait in bounded queues, and
 //     data that cannot be delivered is dropped, with one line of log until a delivery succeeds again;
-//   - headers go to the configured endpoint only, because redirects are not followed;
+//   - headers go to the configured endpoint only, because redirects are not followed, and by the scheme of
+//     the endpoint only: as in the specification, OTEL_EXPORTER_OTLP_INSECURE is for gRPC;
 //   - values of variables are not logged, since they may be secrets.
 //
 // Traces are sent if OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set, unless
-// OTEL_SDK_DISABLED is true or OTEL_TRACES_EXPORTER does not name otlp; the same goes for METRICS. All
-// other variables are read by the SDK itself. The protocol grpc is not offered.
+// OTEL_SDK_DISABLED is true or OTEL_TRACES_EXPORTER does not name otlp; the same goes for METRICS. The other
+// variables of the exporter are read here, and those of the SDK by itself. The protocol grpc is not offered.
 package exporters
 
 import (
@@ -32,8 +33,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -121,9 +120,9 @@ func Open(ctx context.Context, opts Options) (*Exporters, error) {
 
 // tracer returns a provider that sends spans; nil, with a warning, if the environment describes none.
 func (o *Options) tracer(ctx context.Context, about *resource.Resource) *sdktrace.TracerProvider {
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithProxy(proxy))
+	exporter, err := o.spanSender(ctx)
 	if err != nil {
-		o.Logger.WarnContext(ctx, "no traces are sent", tint.Err(withoutURLs(err)))
+		o.Logger.WarnContext(ctx, "no traces are sent", tint.Err(err))
 		return nil
 	}
 	// By default the SDK does not limit the length of a value.
@@ -138,9 +137,9 @@ func (o *Options) tracer(ctx context.Context, about *resource.Resource) *sdktrac
 
 // metricReader returns a reader that sends metrics; nil, with a warning, if the environment describes none.
 func (o *Options) metricReader(ctx context.Context) sdkmetric.Reader {
-	exporter, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithProxy(proxy))
+	exporter, err := o.metricSender(ctx)
 	if err != nil {
-		o.Logger.WarnContext(ctx, "no metrics are sent", tint.Err(withoutURLs(err)))
+		o.Logger.WarnContext(ctx, "no metrics are sent", tint.Err(err))
 		return nil
 	}
 	reporting := &metricExporter{exporter, deliveries{what: "metrics", logger: o.Logger}}
@@ -149,21 +148,15 @@ func (o *Options) metricReader(ctx context.Context) sdkmetric.Reader {
 
 // sends reports whether the environment enables a signal, TRACES or METRICS.
 func (o *Options) sends(ctx context.Context, signal string) bool {
-	get := func(name string) string {
-		value, _ := o.Env(name)
-		return strings.TrimSpace(value)
-	}
-	both := func(name string) string {
-		return cmp.Or(get("OTEL_EXPORTER_OTLP_"+signal+"_"+name), get("OTEL_EXPORTER_OTLP_"+name))
-	}
-	wanted := strings.Split(cmp.Or(get("OTEL_"+signal+"_EXPORTER"), "otlp"), ",")
-	endpoint, disabled := both("ENDPOINT"), strings.EqualFold(get("OTEL_SDK_DISABLED"), "true")
+	wanted := strings.Split(cmp.Or(o.variable("OTEL_"+signal+"_EXPORTER"), "otlp"), ",")
+	endpoint := o.setting(signal, "ENDPOINT")
+	disabled := strings.EqualFold(o.variable("OTEL_SDK_DISABLED"), "true")
 	if endpoint == "" || disabled || !slices.Contains(wanted, "otlp") {
 		return false
 	}
 	u, err := url.Parse(endpoint)
 	switch {
-	case both("PROTOCOL") == "grpc":
+	case o.setting(signal, "PROTOCOL") == "grpc":
 		err = errors.New("OTEL_EXPORTER_OTLP_PROTOCOL is grpc; use http/protobuf or http/json")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		err = errors.New("OTEL_EXPORTER_OTLP_ENDPOINT is not an http or https URL")
@@ -203,16 +196,6 @@ func (x *Exporters) Close(ctx context.Context) {
 		// Errors mean lost telemetry, which is logged where it happens.
 		_ = shutdown(ctx)
 	}
-}
-
-// proxy returns the proxy of the environment for a request. It rejects redirected requests, which would send
-// the configured headers elsewhere. It is the only hook of the exporters that leaves certificates and
-// timeouts to the environment.
-func proxy(r *http.Request) (*url.URL, error) {
-	if r.Response != nil {
-		return nil, errors.New("the collector redirects, which is not followed")
-	}
-	return http.ProxyFromEnvironment(r)
 }
 
 // spanExporter logs failed deliveries itself.

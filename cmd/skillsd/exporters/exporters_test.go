@@ -31,7 +31,7 @@ type none struct{}
 
 func (none) Produce(context.Context) ([]metricdata.ScopeMetrics, error) { return nil, nil }
 
-// lookup is an environment. The SDK reads that of the process, so each variable is set there too.
+// lookup is an environment. The SDK reads the environment of the process, so each variable is set there too.
 func lookup(t *testing.T, env map[string]string) func(string) (string, bool) {
 	t.Helper()
 	for name, value := range env {
@@ -111,8 +111,8 @@ func TestSends(t *testing.T) {
 		{"no URL", map[string]string{all: "hunter2:4318"}, false, false, "not an http or https URL"},
 		{"other scheme", map[string]string{all: "ftp://hunter2/"}, false, false, "not an http or https URL"},
 		{"no host", map[string]string{all: "http:///hunter2"}, false, false, "not an http or https URL"},
-		{"headers", map[string]string{all: "http://a", "OTEL_EXPORTER_OTLP_HEADERS": "hunter2"}, true, true, "parse headers"},
-		{"timeout", map[string]string{all: "http://a", "OTEL_EXPORTER_OTLP_TIMEOUT": "hunter2"}, true, true, "parse duration"},
+		{"headers", map[string]string{all: "http://a", "OTEL_EXPORTER_OTLP_HEADERS": "hunter2"}, true, true, "HEADERS is not name=value"},
+		{"timeout", map[string]string{all: "http://a", "OTEL_EXPORTER_OTLP_TIMEOUT": "hunter2"}, true, true, "TIMEOUT is not a number"},
 		{"resource", map[string]string{all: "http://a", "OTEL_RESOURCE_ATTRIBUTES": "hunter2"}, true, true,
 			"OTEL_RESOURCE_ATTRIBUTES"},
 	} {

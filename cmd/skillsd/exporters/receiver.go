@@ -1,0 +1,362 @@
+package exporters
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"golang.org/x/net/http/httpguts"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skillsd/skillsd/skills/pattern"
+)
+
+const (
+	protobufType = "application/x-protobuf"
+	jsonType     = "application/json"
+
+	defaultTimeout = 10 * time.Second // of one request, as in the specification of the exporter
+	retryFor       = time.Minute      // from the first request to the last retry
+	maxAnswer      = 64 << 10         // bytes of a collector's answer that are read
+)
+
+// receiver is the collector of one signal over OTLP/HTTP, as the environment describes it. It is safe for
+// concurrent use. See https://opentelemetry.io/docs/specs/otel/protocol/exporter.
+//
+// The exporters of OpenTelemetry for OTLP over HTTP link gRPC and its gateway, whose initialization took a
+// tenth of each start of the server and a fifth of its binary (open-telemetry/opentelemetry-go#2579). Only
+// the sending is done here: the messages, and their encoding, are the official ones.
+type receiver struct {
+	signal string // traces or metrics
+	url    string
+	header http.Header
+	client *http.Client
+	gzip   bool
+	json   bool
+}
+
+// setting returns the value of OTEL_EXPORTER_OTLP_NAME for a signal, TRACES or METRICS: the value of the
+// signal's own variable, else that of the variable for all signals.
+func (o *Options) setting(signal, name string) string {
+	return cmp.Or(o.variable("OTEL_EXPORTER_OTLP_"+signal+"_"+name), o.variable("OTEL_EXPORTER_OTLP_"+name))
+}
+
+func (o *Options) variable(name string) string {
+	value, _ := o.Env(name)
+	return strings.TrimSpace(value)
+}
+
+// receiver returns the collector of a signal, TRACES or METRICS, which the environment must enable, see
+// [Options.sends]. Values that are not of the form in the specification are not used, with a warning.
+//
+// Errors: certificates for an endpoint without TLS.
+func (o *Options) receiver(ctx context.Context, signal string) (*receiver, error) {
+	r := &receiver{
+		signal: strings.ToLower(signal),
+		url:    o.endpoint(signal),
+		header: o.headers(ctx, signal),
+		gzip:   o.setting(signal, "COMPRESSION") == "gzip",
+		json:   o.setting(signal, "PROTOCOL") == "http/json",
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = o.certificates(ctx, signal)
+	if transport.TLSClientConfig != nil && strings.HasPrefix(r.url, "http:") {
+		return nil, errors.New("the endpoint has the scheme http, for which no certificates can be used")
+	}
+	r.client = &http.Client{
+		Transport: transport,
+		Timeout:   o.timeout(ctx, signal),
+		// A redirected request would send the configured headers elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return errors.New("the collector redirects, which is not followed")
+		},
+	}
+	return r, nil
+}
+
+// endpoint returns the URL of a signal. The path of the variable for all signals is that of a base URL.
+func (o *Options) endpoint(signal string) string {
+	own := o.variable("OTEL_EXPORTER_OTLP_" + signal + "_ENDPOINT")
+	u, err := url.Parse(cmp.Or(own, o.variable("OTEL_EXPORTER_OTLP_ENDPOINT")))
+	if err != nil {
+		// Options.sends has parsed it before.
+		return ""
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	if own == "" {
+		return u.JoinPath("v1", strings.ToLower(signal)).String()
+	}
+	u.Path = cmp.Or(u.Path, "/")
+	return u.String()
+}
+
+// headers returns the headers of requests. They are written name=value,name=value, with escapes of URLs in
+// the values.
+func (o *Options) headers(ctx context.Context, signal string) http.Header {
+	header := http.Header{"User-Agent": {"skillsd/" + cmp.Or(o.Version, "unknown")}}
+	for pair := range strings.SplitSeq(o.setting(signal, "HEADERS"), ",") {
+		if strings.TrimSpace(pair) == "" {
+			continue
+		}
+		name, escaped, ok := strings.Cut(pair, "=")
+		value, err := url.PathUnescape(escaped)
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		valid := httpguts.ValidHeaderFieldName(name) && httpguts.ValidHeaderFieldValue(value)
+		if !ok || err != nil || !valid {
+			o.unused(ctx, "HEADERS is not name=value,name=value")
+			continue
+		}
+		header.Set(name, value)
+	}
+	return header
+}
+
+func (o *Options) timeout(ctx context.Context, signal string) time.Duration {
+	value := o.setting(signal, "TIMEOUT")
+	if value == "" {
+		return defaultTimeout
+	}
+	milliseconds, err := strconv.Atoi(value)
+	if err != nil || milliseconds < 0 {
+		o.unused(ctx, "TIMEOUT is not a number of milliseconds")
+		return defaultTimeout
+	}
+	return time.Duration(milliseconds) * time.Millisecond
+}
+
+// certificates returns the configuration of TLS, or nil without a variable for it.
+func (o *Options) certificates(ctx context.Context, signal string) *tls.Config {
+	var config tls.Config
+	if file := o.setting(signal, "CERTIFICATE"); file != "" {
+		text, err := os.ReadFile(file)
+		pool := x509.NewCertPool()
+		if err != nil || !pool.AppendCertsFromPEM(text) {
+			o.unused(ctx, "CERTIFICATE is not a readable file with certificates")
+		} else {
+			config.RootCAs = pool
+		}
+	}
+	certificate, key := o.setting(signal, "CLIENT_CERTIFICATE"), o.setting(signal, "CLIENT_KEY")
+	if certificate != "" && key != "" {
+		pair, err := tls.LoadX509KeyPair(certificate, key)
+		if err != nil {
+			o.unused(ctx, "CLIENT_CERTIFICATE and CLIENT_KEY are not files with a certificate and its key")
+		} else {
+			config.Certificates = []tls.Certificate{pair}
+		}
+	}
+	if config.RootCAs == nil && config.Certificates == nil {
+		return nil
+	}
+	return &config
+}
+
+// temporality returns the temporality of metrics that the environment prefers.
+func (o *Options) temporality(ctx context.Context) sdkmetric.TemporalitySelector {
+	const name = "METRICS_TEMPORALITY_PREFERENCE"
+	switch strings.ToLower(o.variable("OTEL_EXPORTER_OTLP_" + name)) {
+	case "delta":
+		return sdkmetric.DeltaTemporalitySelector
+	case "lowmemory":
+		return sdkmetric.LowMemoryTemporalitySelector
+	case "", "cumulative":
+	default:
+		o.unused(ctx, name+" is not cumulative, delta or lowmemory")
+	}
+	return sdkmetric.CumulativeTemporalitySelector
+}
+
+// aggregation returns the aggregation of metrics that the environment prefers.
+func (o *Options) aggregation(ctx context.Context) sdkmetric.AggregationSelector {
+	const name = "METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
+	switch strings.ToLower(o.variable("OTEL_EXPORTER_OTLP_" + name)) {
+	case "base2_exponential_bucket_histogram":
+		return func(kind sdkmetric.InstrumentKind) sdkmetric.Aggregation {
+			if kind == sdkmetric.InstrumentKindHistogram {
+				// The defaults of the specification of the SDK.
+				return sdkmetric.AggregationBase2ExponentialHistogram{MaxSize: 160, MaxScale: 20}
+			}
+			return sdkmetric.DefaultAggregationSelector(kind)
+		}
+	case "", "explicit_bucket_histogram":
+	default:
+		o.unused(ctx, name+" is not explicit_bucket_histogram or base2_exponential_bucket_histogram")
+	}
+	return sdkmetric.DefaultAggregationSelector
+}
+
+// unused logs why a variable of the exporter is not used. The problem must not quote the value, which may be
+// a secret.
+func (o *Options) unused(ctx context.Context, problem string) {
+	o.Logger.WarnContext(ctx, "an OTEL_* variable is not used",
+		slog.String("problem", "OTEL_EXPORTER_OTLP_"+problem))
+}
+
+// send sends a message, and again for up to a minute while the collector is overloaded or cannot be reached.
+//
+// Errors: the last failure; the collector rejects a part of the message. They may quote the collector and
+// URLs.
+func (r *receiver) send(ctx context.Context, message proto.Message) error {
+	body, err := r.encode(message)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", r.signal, err)
+	}
+	waits := &backoff.ExponentialBackOff{
+		InitialInterval: 5 * time.Second, MaxInterval: 30 * time.Second,
+		RandomizationFactor: backoff.DefaultRandomizationFactor, Multiplier: backoff.DefaultMultiplier,
+	}
+	post := func() (answer, error) { return r.post(ctx, body) }
+	got, err := backoff.Retry(ctx, post, backoff.WithBackOff(waits), backoff.WithMaxElapsedTime(retryFor))
+	if err != nil {
+		return err
+	}
+	return got.rejection(r.signal)
+}
+
+// encode returns the body of a request. In OTLP's JSON, enumerations are numbers, and identifiers are in
+// base 16.
+func (r *receiver) encode(message proto.Message) ([]byte, error) {
+	body, err := proto.Marshal(message)
+	if r.json {
+		body, err = protojson.MarshalOptions{UseEnumNumbers: true}.Marshal(message)
+		body = identifier().ReplaceAllFunc(body, inBase16)
+	}
+	if err != nil || !r.gzip {
+		return body, err
+	}
+	var compressed bytes.Buffer
+	w := gzip.NewWriter(&compressed)
+	// A buffer accepts all writes.
+	_, _ = w.Write(body)
+	_ = w.Close()
+	return compressed.Bytes(), nil
+}
+
+// identifier matches a member of OTLP's JSON with an identifier in base 64. Inside of a string, its quotes
+// would be escaped.
+var identifier = pattern.New(`"(traceId|spanId|parentSpanId)": *"[A-Za-z0-9+/=]*"`)
+
+// inBase16 returns a member of JSON with its value in base 16 instead of 64.
+func inBase16(member []byte) []byte {
+	quoted := bytes.LastIndexByte(member[:len(member)-1], '"')
+	id, err := base64.StdEncoding.DecodeString(string(member[quoted+1 : len(member)-1]))
+	if err != nil {
+		return member
+	}
+	return append(hex.AppendEncode(bytes.Clone(member[:quoted+1]), id), '"')
+}
+
+// answer is the body of a successful answer.
+type answer struct {
+	contentType string
+	body        []byte
+}
+
+// post sends one request.
+//
+// Errors: failures after which a retry is useless are a backoff.PermanentError.
+func (r *receiver) post(ctx context.Context, body []byte) (answer, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
+	if err != nil {
+		return answer{}, backoff.Permanent(err)
+	}
+	request.Header = r.header.Clone()
+	request.Header.Set("Content-Type", protobufType)
+	if r.json {
+		request.Header.Set("Content-Type", jsonType)
+	}
+	if r.gzip {
+		request.Header.Set("Content-Encoding", "gzip")
+	}
+	response, err := r.client.Do(request)
+	if err != nil {
+		if temporary, ok := errors.AsType[*url.Error](err); ok && temporary.Temporary() {
+			return answer{}, err
+		}
+		return answer{}, backoff.Permanent(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	switch response.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout:
+		return answer{}, retryAfter(response)
+	}
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		return answer{}, backoff.Permanent(fmt.Errorf("the collector answers %s: %s", response.Status,
+			bytes.TrimSpace(text)))
+	}
+	if err != nil {
+		return answer{}, backoff.Permanent(err)
+	}
+	return answer{response.Header.Get("Content-Type"), text}, nil
+}
+
+// retryAfter returns the error for a collector that is overloaded, with its Retry-After in seconds.
+func retryAfter(response *http.Response) error {
+	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
+	if err != nil || seconds <= 0 {
+		return fmt.Errorf("the collector answers %s", response.Status)
+	}
+	return backoff.RetryAfter(min(seconds, int(retryFor/time.Second)+1))
+}
+
+// rejection returns an error if the collector did not accept all of a message: the partial success of OTLP,
+// whose messages for the signals have the same form.
+func (a answer) rejection(signal string) error {
+	if a.contentType != protobufType {
+		return nil
+	}
+	partial := protoField(a.body, 1)
+	rejected, _ := protowire.ConsumeVarint(protoField(partial, 1))
+	problem := protoField(partial, 2)
+	if rejected == 0 && len(problem) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the collector rejects %d %s: %s", rejected, signal, problem)
+}
+
+// protoField returns the bytes of a field, a message or a string, or the encoded number of a numeric one; it
+// returns nil for a missing field and for a message that is not valid.
+func protoField(message []byte, number protowire.Number) []byte {
+	for len(message) > 0 {
+		found, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return nil
+		}
+		message = message[n:]
+		n = protowire.ConsumeFieldValue(found, kind, message)
+		if n < 0 {
+			return nil
+		}
+		value := message[:n]
+		message = message[n:]
+		if found != number {
+			continue
+		}
+		if kind == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(value)
+		}
+		return value
+	}
+	return nil
+}
