@@ -177,7 +177,7 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 	var checks []Check
 	for _, entry := range verdicts.Allow.Entries() {
 		a := &allowedCheck{doctor: o, entry: entry,
-			state: serve.AllowState(ctx, snapshot, entry, lock.In(state))}
+			state: serve.EntryState(ctx, snapshot, entry, lock.In(state))}
 		a.problem, a.hint = a.state.Detail, a.state.Hint
 		switch a.state.State {
 		case serve.StateMissing:

@@ -87,8 +87,8 @@ const (
 	missingText  = "its skill is installed, but the files are missing"
 )
 
-// AllowState reports whether an entry is still valid, and if not why, with a hint.
-func AllowState(
+// EntryState reports whether an entry is still valid, and if not why, with a hint.
+func EntryState(
 	ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry, installed install.Installed,
 ) AllowRow {
 	row := AllowRow{Script: ScriptName(entry), State: StateMissing, Execution: entry.Execution,
@@ -221,7 +221,7 @@ func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
 	rows := make([]AllowRow, len(list.Entries()))
 	installed := w.installed()
 	for i, entry := range list.Entries() {
-		rows[i] = AllowState(ctx, snapshot, entry, installed)
+		rows[i] = EntryState(ctx, snapshot, entry, installed)
 		holds[rows[i].Script] = holds[rows[i].Script] || rows[i].State == StateAllowed
 	}
 	for i, entry := range list.Entries() {
@@ -303,11 +303,11 @@ func (j *Judge) Unreleased(entry policy.Entry) bool {
 	return j.policy != nil && j.policy.Unreleased(entry, j.workspace)
 }
 
-// AllowState is [AllowState], and also reports an entry whose output is not released.
+// AllowState is [EntryState], and also reports an entry whose output is not released.
 func (j *Judge) AllowState(
 	ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry, installed install.Installed,
 ) AllowRow {
-	row := AllowState(ctx, snapshot, entry, installed)
+	row := EntryState(ctx, snapshot, entry, installed)
 	if row.State == StateAllowed && j.Unreleased(entry) {
 		row.State, row.Detail, row.Hint = StateUnreleased, Unreleased(entry), HintUnreleased
 	}

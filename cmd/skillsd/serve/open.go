@@ -43,7 +43,7 @@ import (
 // registry of its skills.
 func (p *Plan) Open(ctx context.Context, logger *slog.Logger) (err error) {
 	o := p.options
-	state := p.own[0].path
+	state := p.own.state.path
 	p.trees, err = store.Open(state)
 	if err != nil {
 		return exit.Directory("state directory", "--state", err)
@@ -82,7 +82,7 @@ func (p *Plan) openRecords(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	limits := o.RecordLimits()
-	files, err := filestore.Open(p.own[1].path, &filestore.Options{
+	files, err := filestore.Open(p.own.records.path, &filestore.Options{
 		Signer: p.signer, ForgetShown: !o.Records.KeepShown, Floor: int64(limits.Free),
 		Quota: func(principal string) filestore.Quota {
 			own := o.Process.Cfg.Keys.Principals[principal]
@@ -105,7 +105,7 @@ func (p *Plan) servedError(err error) error {
 	}
 	return exit.Errorf(exit.Failure, "give this one a directory of its own with --artifact-root; "+
 		"--shared-records starts it anyway, but what is declined, approved or loaded at one server is "+
-		"unknown to the other", "%w: %s", err, p.own[1].path)
+		"unknown to the other", "%w: %s", err, p.own.records.path)
 }
 
 // besideServed is servedError, or another problem that would still be there if the other server ended.
@@ -165,7 +165,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 	o, facts := p.options, p.facts
 	facts.WorkspacePath, facts.KeepsShown = p.WorkspacePath, p.Records.KeepsShown()
 	facts.Enforces, facts.Path = p.Detection.enforces, p.Records.Path
-	installed := &origins{state: p.own[0].path, registry: p.Registry}
+	installed := &origins{state: p.own.state.path, registry: p.Registry}
 	facts.Origin = installed.of
 	p.facts = facts
 	cfg := session.Config{
@@ -220,7 +220,7 @@ func (p *Plan) codes() *approval.Codes {
 	if p.Cluster != nil {
 		return p.Cluster.Codes
 	}
-	return Codes(p.own[0].path)
+	return Codes(p.own.state.path)
 }
 
 // entriesError returns the error for an invalid entry of the allowlist.
@@ -328,7 +328,7 @@ type detection struct {
 // finder returns the finder of interpreters for a plan. It rejects interpreters below a path of the server's
 // own, or where scripts can write.
 func (o *Options) finder(p *Plan, writable []detect.Writable) *detect.Finder {
-	finder := o.Process.Interpreters(p.ownPaths()...)
+	finder := o.Process.Interpreters(p.own.paths()...)
 	finder.UIDs = p.uids
 	finder.Writable(writable...)
 	return finder

@@ -65,8 +65,8 @@ func (o *Options) openPage(
 		return func() {}, err
 	}
 	source := PageSource{Codes: p.codes(), Login: login, Log: logger, Records: p.Records,
-		State:     p.own[0].path,
-		Directory: p.own[1].path,
+		State:     p.own.state.path,
+		Directory: p.own.records.path,
 		Live: func(ctx context.Context) (Live, error) {
 			uses, err := p.Records.Uses(ctx)
 			pending, queue := sessions.Live()

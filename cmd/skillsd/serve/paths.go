@@ -29,6 +29,26 @@ type ownPath struct {
 	real       string // path with its links resolved
 }
 
+// ownPaths are the directories and files of the server that neither models nor scripts may see. Open uses
+// the first two for the stores.
+type ownPaths struct {
+	state, records ownPath
+	others         []ownPath // private keys and other secrets
+}
+
+func (o *ownPaths) all() []ownPath {
+	return append([]ownPath{o.state, o.records}, o.others...)
+}
+
+// paths returns all paths as given.
+func (o *ownPaths) paths() []string {
+	paths := []string{o.state.path, o.records.path}
+	for _, own := range o.others {
+		paths = append(paths, own.path)
+	}
+	return paths
+}
+
 // isInside reports whether path is dir or below it. Neither has links.
 func isInside(path, dir string) bool {
 	_, below := fsys.Below(dir, path)
@@ -67,7 +87,7 @@ func (p *Plan) findPaths() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := checkPaths(p.roots, real, configFile, p.own, p.WorkspacePath, p.Workspace.Mode); err != nil {
+	if err := checkPaths(p.roots, real, configFile, p.own.all(), p.WorkspacePath, p.Workspace.Mode); err != nil {
 		return err
 	}
 	p.Workspace.ReadOnly, err = servedBelow(p.WorkspacePath, p.Workspace, p.roots,
@@ -98,7 +118,7 @@ func (p *Plan) takeFromClient(configFile string, searched []ownPath) error {
 			"--workspace-from-client has no effect over HTTP, because clients may be on other machines")
 	}
 	_, mode := config.SplitWorkspace(o.Workspace)
-	own := p.ownPaths()
+	own := p.own.paths()
 	for _, dir := range searched {
 		own = append(own, dir.path)
 	}
@@ -112,38 +132,53 @@ func (p *Plan) takeFromClient(configFile string, searched []ownPath) error {
 	return nil
 }
 
-// privatePaths returns the directories and files of the server that scripts must not reach. The first two are
-// the directories of state and records, which are checked, and which Open uses for the stores.
-func (o *Options) privatePaths() ([]ownPath, error) {
+// privatePaths returns the directories and files of the server that scripts must not reach. Those of state and
+// records are checked.
+func (o *Options) privatePaths() (own ownPaths, err error) {
 	state, err := o.Process.StateDir()
 	if err != nil {
-		return nil, err
+		return own, err
 	}
-	artifacts, err := o.Process.ArtifactDir()
+	records, err := o.Process.ArtifactDir()
 	if err != nil {
-		return nil, err
+		return own, err
 	}
 	if err := o.Process.CheckDirs(); err != nil {
-		return nil, err
+		return own, err
 	}
-	own := []ownPath{{what: "--state", path: state}, {what: "--artifact-root", path: artifacts},
-		{what: "--auth-token-file", path: o.HTTP.TokenFile},
+	secrets := o.Process.Cfg.Keys.Secrets
+	files := []ownPath{{what: "--auth-token-file", path: o.HTTP.TokenFile},
 		{what: "--tls-key", path: o.HTTP.Key}, {what: "--sign-key", path: o.Records.SignKey},
 		{what: "--cluster-key", path: o.Cluster.Key}, {what: "--cluster-creds", path: o.Cluster.Creds},
 		{what: "--cluster-cert-key", path: o.Cluster.CertKey}}
-	secrets := o.Process.Cfg.Keys.Secrets
 	for _, name := range slices.Sorted(maps.Keys(secrets)) {
-		own = append(own, ownPath{what: "the file of the secret " + name, path: secrets[name].File})
+		files = append(files, ownPath{what: "the file of the secret " + name, path: secrets[name].File})
 	}
-	own = slices.DeleteFunc(own, func(own ownPath) bool { return own.path == "" })
-	for i := range own {
-		own[i].path, err = filepath.Abs(own[i].path)
-		if err != nil {
-			return nil, err
+	if own.state, err = resolve("--state", state); err != nil {
+		return own, err
+	}
+	if own.records, err = resolve("--artifact-root", records); err != nil {
+		return own, err
+	}
+	for _, file := range files {
+		if file.path == "" {
+			continue
 		}
-		own[i].real = config.Real(own[i].path)
+		file, err = resolve(file.what, file.path)
+		if err != nil {
+			return own, err
+		}
+		own.others = append(own.others, file)
 	}
 	return own, nil
+}
+
+func resolve(what, path string) (ownPath, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return ownPath{}, err
+	}
+	return ownPath{what, path, config.Real(path)}, nil
 }
 
 // realRoots returns the directories of roots with their links resolved, by the directory as given. Each is
@@ -172,12 +207,12 @@ func (p *Plan) dropAwaited(real map[string]string) {
 		}
 		missing := real[root.Dir]
 		holds := func(own ownPath) bool { return isInside(own.real, missing) }
-		installed := isInside(missing, p.own[0].real)
+		installed := isInside(missing, p.own.state.real)
 		writable := mode == sandbox.WorkspaceRW && !installed &&
 			(o.FromClient || dir != "" && isInside(missing, dir))
 		// A script could let the link lead to skills of its own before the directory exists.
 		linked := dir != "" && mode != sandbox.WorkspaceRO && linkBelow(dir, root.Dir)
-		return writable || linked || slices.ContainsFunc(p.own, holds)
+		return writable || linked || slices.ContainsFunc(p.own.all(), holds)
 	})
 }
 
@@ -234,14 +269,6 @@ func (o *Options) programs() (paths []string) {
 	return paths
 }
 
-func (p *Plan) ownPaths() []string {
-	paths := make([]string, len(p.own))
-	for i, own := range p.own {
-		paths[i] = own.path
-	}
-	return paths
-}
-
 // openWorkspace opens the granted workspace. The caller closes the handle.
 func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error) {
 	if o.Workspace == "" {
@@ -290,7 +317,7 @@ func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error)
 // Shows reports whether scripts may see a directory, whose path has no links: no file of the server is in it,
 // and it is in no directory of the server.
 func (p *Plan) Shows(dir string) bool {
-	return !slices.ContainsFunc(p.own, func(own ownPath) bool {
+	return !slices.ContainsFunc(p.own.all(), func(own ownPath) bool {
 		return isInside(own.real, dir) || isInside(dir, own.real)
 	})
 }

@@ -44,7 +44,7 @@ type Plan struct {
 	WorkspacePath string
 	client        *clientWorkspaces                                  // nil if clients cannot name directories
 	fromClient    func(session.ClientDir) (sandbox.Workspace, error) // likewise
-	own           []ownPath
+	own           ownPaths
 	uids          native.UIDs       // of scripts, for root
 	signer        note.Signer       // nil without a key
 	lock          *environment.Lock // of environments; nil without one
@@ -294,8 +294,8 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 // probeHTTP adds the problems of the records, the address and the issuer of a server over HTTP.
 func (p *Plan) probeHTTP(ctx context.Context, logger *slog.Logger) {
 	o := p.options
-	if o.HTTP.Enabled() && !o.HTTP.SharedRecords && !o.Cluster.Enabled() && len(p.own) > 1 &&
-		filestore.Served(p.own[1].path) {
+	if o.HTTP.Enabled() && !o.HTTP.SharedRecords && !o.Cluster.Enabled() && p.own.records.path != "" &&
+		filestore.Served(p.own.records.path) {
 		p.warn(p.servedError(filestore.ErrServing))
 	}
 	switch {

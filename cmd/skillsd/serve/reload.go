@@ -159,13 +159,13 @@ func (r *reloader) replace(ctx context.Context, p *Plan, live []string) error {
 	facts.Path, facts.Origin = was.facts.Path, was.facts.Origin
 	if p.usesEnvironments() && was.environments == nil {
 		var err error
-		was.environments, err = environment.Open(config.EnvironmentsDir(was.own[0].path))
+		was.environments, err = environment.Open(config.EnvironmentsDir(was.own.state.path))
 		if err != nil {
 			return exit.Directory("state directory", "--state", err)
 		}
 	}
 	// Finding interpreters again starts each of them, which calls would wait for.
-	if !slices.Equal(was.own, p.own) || slices.Contains(live, "interpreters") {
+	if !slices.Equal(was.own.all(), p.own.all()) || slices.Contains(live, "interpreters") {
 		was.Detection.interpreters.Store(next.finder(p, was.Detection.writable))
 	}
 	rules := session.Rules{Policy: p.Policy, Secret: next.Process.Secret, Limits: next.Limits.Limits,

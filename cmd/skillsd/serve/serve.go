@@ -109,7 +109,7 @@ func (p *Plan) takeRecords(ctx context.Context) (release func(), err error) {
 	if !o.HTTP.Enabled() || o.HTTP.SharedRecords || p.Cluster != nil {
 		return func() {}, nil
 	}
-	unlock, err := filestore.Serve(p.own[1].path)
+	unlock, err := filestore.Serve(p.own.records.path)
 	if err != nil {
 		return nil, p.besideServed(ctx, err)
 	}
@@ -332,7 +332,7 @@ func load(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) bo
 // and follows changes on disk until background ends. What is found before is reported also after that.
 func (p *Plan) rest(ctx, background context.Context, server *mcpserver.Server, logger *slog.Logger) {
 	registry := p.Registry
-	installed := &origins{state: p.own[0].path, registry: registry}
+	installed := &origins{state: p.own.state.path, registry: registry}
 	pins := &pinWarner{serve: p.options, installed: installed.installed, logger: logger}
 	pins.warn(ctx, registry.Snapshot())
 	// Leave the time for the client's first requests; the watch finds changes made meanwhile.

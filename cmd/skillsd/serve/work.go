@@ -258,7 +258,7 @@ func (p *Plan) installAll(
 	ctx context.Context, catalogue *cluster.Catalogue, wanted []*install.Lock, lacking map[string]error,
 	logger *slog.Logger,
 ) (err error) {
-	cfg := install.Config{State: p.own[0].path, Trees: p.trees}
+	cfg := install.Config{State: p.own.state.path, Trees: p.trees}
 	cfg.Admit, err = p.options.Process.Admit()
 	if err != nil {
 		return err

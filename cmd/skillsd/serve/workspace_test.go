@@ -210,8 +210,9 @@ func TestDropAwaited(t *testing.T) {
 		{"link/skills", sandbox.WorkspaceRW, 0},
 		{"link/skills", sandbox.WorkspaceStaged, 1},
 	} {
-		p := &Plan{options: &Options{}, own: []ownPath{{"--state", at("state"), at("state")}},
-			roots: []skills.Root{{Dir: at(tt.dir), Awaited: true}}, WorkspacePath: at("ws"),
+		own := ownPaths{state: ownPath{"--state", at("state"), at("state")},
+			records: ownPath{"--artifact-root", at("records"), at("records")}}
+		p := &Plan{options: &Options{}, own: own, roots: []skills.Root{{Dir: at(tt.dir), Awaited: true}}, WorkspacePath: at("ws"),
 			Workspace: sandbox.Workspace{Mode: tt.mode}}
 		if p.dropAwaited(realRoots(p.roots)); len(p.roots) != tt.left {
 			t.Errorf("%s, %s: %d roots are left, want %d", tt.dir, tt.mode, len(p.roots), tt.left)
