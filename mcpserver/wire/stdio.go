@@ -226,24 +226,16 @@ func (c *conn) read() (*call, error) {
 			return nil, fmt.Errorf("read message: %w", err)
 		case skipSpace(line, 0) == len(line):
 		default:
-			m, err := parse(line)
-			switch {
-			case err != nil:
-				c.refuse(m.id, err)
-			case m.kind == response:
-				c.session.asks.route(m)
-			case m.kind == notification:
-				c.notice(m)
+			call := c.receive(line)
+			if call == nil {
+				break
+			}
+			select {
+			case c.turn <- struct{}{}:
+				return call, nil
+			// All workers are busy.
 			default:
-				if call := c.request(m); call != nil {
-					select {
-					case c.turn <- struct{}{}:
-						return call, nil
-					// All workers are busy.
-					default:
-						go c.serve(call)
-					}
-				}
+				go c.serve(call)
 			}
 		}
 		select {
@@ -252,6 +244,22 @@ func (c *conn) read() (*call, error) {
 		default:
 		}
 	}
+}
+
+// receive handles one message of the client. It returns a call that still has to be served, or nil.
+func (c *conn) receive(line []byte) *call {
+	m, err := parse(line)
+	switch {
+	case err != nil:
+		c.refuse(m.id, err)
+	case m.kind == response:
+		c.session.asks.route(m)
+	case m.kind == notification:
+		c.notice(m)
+	default:
+		return c.request(m)
+	}
+	return nil
 }
 
 // notice handles a notification of the client; all but these two are ignored.
