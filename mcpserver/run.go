@@ -224,24 +224,34 @@ type UnseenFile struct {
 func Unseen(args []string, cwd, dir, mounted string) (files []UnseenFile) {
 	for _, written := range args[:min(len(args), maxUnseen)] {
 		arg := FileArg(written)
-		whole, isWhole := arg, filepath.IsAbs(arg)
-		if !isWhole {
-			whole = filepath.Join(dir, arg)
-		}
-		name, isHere := fsys.Below(dir, whole)
-		inside, isMounted := fsys.Below(mounted, whole)
 		// A relative argument is resolved where the script starts, which is the workspace if there is one.
 		isSeen := mounted != "" && filepath.IsLocal(arg) && fsys.Exists(filepath.Join(mounted, arg))
-		switch {
-		case arg == "" || isHere && name == "." || !isWhole && (isSeen || cwd != ""):
-		case isMounted && (existsIn(mounted, inside) || !isWhole && !filepath.IsLocal(arg) &&
-			existsIn(mounted, filepath.Dir(inside))):
-			files = append(files, UnseenFile{arg, path.Join(session.WorkspaceDir, filepath.ToSlash(inside))})
-		case isHere && mounted == "" && existsIn(dir, name):
-			files = append(files, UnseenFile{Arg: arg})
+		if arg == "" || !filepath.IsAbs(arg) && (isSeen || cwd != "") {
+			continue
+		}
+		if file, isFile := unseen(arg, dir, mounted); isFile {
+			files = append(files, file)
 		}
 	}
 	return files
+}
+
+// unseen returns the file that one argument names, see [Unseen].
+func unseen(arg, dir, mounted string) (file UnseenFile, isFile bool) {
+	whole, leadsUp := arg, false
+	if !filepath.IsAbs(arg) {
+		whole, leadsUp = filepath.Join(dir, arg), !filepath.IsLocal(arg)
+	}
+	name, isHere := fsys.Below(dir, whole)
+	inside, isMounted := fsys.Below(mounted, whole)
+	switch {
+	case isHere && name == ".":
+	case isMounted && (existsIn(mounted, inside) || leadsUp && existsIn(mounted, filepath.Dir(inside))):
+		return UnseenFile{arg, path.Join(session.WorkspaceDir, filepath.ToSlash(inside))}, true
+	case isHere && mounted == "" && existsIn(dir, name):
+		return UnseenFile{Arg: arg}, true
+	}
+	return UnseenFile{}, false
 }
 
 // FileArg returns the part of an argument that may name a file: the value of an option, else all of it.
