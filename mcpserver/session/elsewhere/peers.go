@@ -215,16 +215,11 @@ func locate[S comparable](ctx context.Context, p *Peers, id string, h Host[S]) (
 		return s, nil
 	}
 	holder, err := p.holder(ctx, id)
-	switch ending := h.Ending(); {
-	case err != nil:
+	if err != nil {
 		return none, err
-	case holder.Own && !ending:
-		// The end of the session is still being recorded here.
-		return none, provenance.ErrLost
-	case holder.Held && !holder.Own && !ending && !h.Passed:
-		return none, &MovedError{Address: holder.Address}
-	case holder.Held, ending:
-		return none, &MovedError{}
+	}
+	if err := h.mayTake(holder); err != nil {
+		return none, err
 	}
 	if err := p.elsewhere(h.Passed); err != nil {
 		return none, err
@@ -243,6 +238,20 @@ func locate[S comparable](ctx context.Context, p *Peers, id string, h Host[S]) (
 		return none, provenance.ErrLost
 	}
 	return h.Take(ctx, id)
+}
+
+// mayTake returns why the server does not take a session from its holder, or nil.
+func (h *Host[S]) mayTake(holder Holder) error {
+	switch ending := h.Ending(); {
+	case holder.Own && !ending:
+		// The end of the session is still being recorded here.
+		return provenance.ErrLost
+	case holder.Held && !holder.Own && !ending && !h.Passed:
+		return &MovedError{Address: holder.Address}
+	case holder.Held, ending:
+		return &MovedError{}
+	}
+	return nil
 }
 
 // reserved is how long other servers do not take a session that one is about to take, and may have died of.
