@@ -437,11 +437,8 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	ses.first.Do(func() { ses.resumeClient(ctx, call) })
 	// A run is decided before its first event is on the disk, so the skills of the start must be active by
 	// then.
-	activates := s.rules.Load().Policy.Activates(ses.principal, ses.profile, ses.child)
-	if !ses.child && len(s.preload) > 0 || len(activates) > 0 {
-		if err := ses.begun(ctx); err != nil {
-			return nil, err
-		}
+	if err := ses.activateFirst(ctx); err != nil {
+		return nil, err
 	}
 	if call.Handle == "" || ses.ownsSum(earlier.Sum(call.Handle)) {
 		return ses, nil
@@ -453,6 +450,18 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	}
 	r := ses.newRequest(call, policy.Read)
 	return nil, ses.deny(ctx, r, r.denial(handleUnknown, "", ""))
+}
+
+// activateFirst activates the skills with which the session starts, at the start of its record. A session
+// without such skills begins its record with its first event.
+//
+// Errors: *Error.
+func (s *Session) activateFirst(ctx context.Context) error {
+	activates := s.rules.Load().Policy.Activates(s.principal, s.profile, s.child)
+	if (s.child || len(s.preload) == 0) && len(activates) == 0 {
+		return nil
+	}
+	return s.begun(ctx)
 }
 
 // noteID reports to the recorder of a call that its session has another id than the call requested.
