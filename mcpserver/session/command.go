@@ -297,18 +297,24 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	case script.Python3, script.Deno:
 		s.mountCache(ctx, r, c)
 	}
+	c.Cwd, err = sandboxCwd(r.in.Cwd, c)
+	return err
+}
 
+// sandboxCwd returns the directory in which a command starts in the sandbox. "" is the default of the sandbox.
+//
+// Errors: *Error for the workspace of a command without one.
+func sandboxCwd(cwd string, c *command) (string, error) {
+	if rank(c.Workspace.Mode) > 0 {
+		return cwd, nil
+	}
 	// The sandbox would report a directory that does not exist, although the cause is the missing workspace.
-	c.Cwd = r.in.Cwd
-	at, below := strings.CutPrefix(path.Clean(c.Cwd), sandbox.WorkspaceDir)
-	if below && (at == "" || at[0] == '/') && rank(c.Workspace.Mode) == 0 {
-		return fault.CwdWithoutWorkspace.Because(nil)
+	at, below := strings.CutPrefix(path.Clean(cwd), sandbox.WorkspaceDir)
+	if below && (at == "" || at[0] == '/') {
+		return "", fault.CwdWithoutWorkspace.Because(nil)
 	}
 	// Without a workspace, a script that writes into its current directory makes output for its caller.
-	if c.Cwd == "" && rank(c.Workspace.Mode) == 0 {
-		c.Cwd = sandbox.OutDir
-	}
-	return nil
+	return cmp.Or(cwd, sandbox.OutDir), nil
 }
 
 // holdsTree reports whether an entry approves all files of the skill, so that they may be imported. An entry
