@@ -91,17 +91,23 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	}
 	defer slot.Release()
 	data, err := ses.artifact(ctx, name.File, call.Remote)
-	switch {
-	case errors.Is(err, provenance.ErrNotFound):
-		return nil, noArtifact(name, err)
-	case errors.Is(err, errLarge):
-		return nil, fault.ArtifactTooLarge.Because(err, "{path}", fault.Quote(name.File))
-	case errors.Is(err, provenance.ErrUnavailable):
-		return nil, fault.OfRecord(err)
-	case err != nil:
-		return nil, fault.Internal(err)
+	if err != nil {
+		return nil, unread(name, err)
 	}
 	return name.Part(data, MaxArtifactPart), nil
+}
+
+// unread returns the error for the client for an error of reading a file of a session.
+func unread(name ArtifactName, err error) *Error {
+	switch {
+	case errors.Is(err, provenance.ErrNotFound):
+		return noArtifact(name, err)
+	case errors.Is(err, errLarge):
+		return fault.ArtifactTooLarge.Because(err, "{path}", fault.Quote(name.File))
+	case errors.Is(err, provenance.ErrUnavailable):
+		return fault.OfRecord(err)
+	}
+	return fault.Internal(err)
 }
 
 // ArtifactNames returns the names after [artifact.Base] for the session of a call, sorted: the files that a
