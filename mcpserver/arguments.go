@@ -20,16 +20,16 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// LoadArgs are the arguments of load_skill.
-type LoadArgs struct {
+// loadArgs are the arguments of load_skill.
+type loadArgs struct {
 	Name       string `json:"name" means:"skill,skill_name,skillName"`
 	FilePath   string `json:"file_path,omitempty" means:"filePath"`
 	Activation string `json:"activation,omitempty"`
 	Force      bool   `json:"force,omitempty"`
 }
 
-// ReadArgs are the arguments of read_skill_resource.
-type ReadArgs struct {
+// readArgs are the arguments of read_skill_resource.
+type readArgs struct {
 	Skill      string `json:"skill" means:"name,skill_name,skillName"`
 	Path       string `json:"path" means:"file,file_path,filePath,resource,script,script_path,scriptPath"`
 	MaxBytes   *int64 `json:"maxBytes,omitempty" means:"max_bytes"`
@@ -37,14 +37,14 @@ type ReadArgs struct {
 	Activation string `json:"activation,omitempty"`
 }
 
-// SearchArgs are the arguments of search_skills.
-type SearchArgs struct {
+// searchArgs are the arguments of search_skills.
+type searchArgs struct {
 	Query  string `json:"query"`
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// RunArgs are the arguments of run_skill_script.
-type RunArgs struct {
+// runArgs are the arguments of run_skill_script.
+type runArgs struct {
 	Skill      string   `json:"skill" means:"name,skill_name,skillName"`
 	Path       string   `json:"path" means:"file,file_path,filePath,resource,script,script_path,scriptPath"`
 	Args       []string `json:"args,omitempty" means:"arguments,argv"`

@@ -223,9 +223,8 @@ func (s *Server) newsLine(sc scope, all []change, cut bool) string {
 	if c.searchable && s.offersOf(sc).searches {
 		more = "; search_skills finds them"
 	}
-	parts := slices.DeleteFunc(
-		[]string{newsOf("added", added, more), newsOf("changed", changed, ""), newsOf("removed", removed, "")},
-		func(part string) bool { return part == "" })
+	parts := slices.Concat(newsOf("added", added, more), newsOf("changed", changed, ""),
+		newsOf("removed", removed, ""))
 	if len(parts) == 0 {
 		return ""
 	}
@@ -236,16 +235,17 @@ func (s *Server) newsLine(sc scope, all []change, cut bool) string {
 	return fmt.Sprintf("[%s: %s]", opening, strings.Join(parts, "; "))
 }
 
-// newsOf returns the skills with one kind of change, or "". more follows the number of those without a name.
-func newsOf(kind string, names []string, more string) string {
+// newsOf returns the part of a line about the skills with one kind of change, or none. more follows the
+// number of skills that are not named.
+func newsOf(kind string, names []string, more string) []string {
 	if len(names) == 0 {
-		return ""
+		return nil
 	}
 	part := kind + " " + strings.Join(names[:min(len(names), maxNamed)], ", ")
 	if left := len(names) - maxNamed; left > 0 {
 		part += fmt.Sprintf(" and %d more%s", left, more)
 	}
-	return part
+	return []string{part}
 }
 
 // listable returns the snapshot for lists: before the end of the first scan, the snapshot of an earlier

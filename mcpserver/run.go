@@ -29,7 +29,7 @@ const progressEvery = 15 * time.Second
 
 // run is run_skill_script.
 func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
-	var args RunArgs
+	var args runArgs
 	invalid := decodeArguments(request.Params.RawArguments, &args, "skill")
 	invalid = cmp.Or(invalid, s.checkRun(args))
 	var answered *session.Answer
@@ -89,7 +89,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 }
 
 // checkRun returns the first error in the numbers and sizes of a run, or nil.
-func (s *Server) checkRun(args RunArgs) *session.Error {
+func (s *Server) checkRun(args runArgs) *session.Error {
 	_, limit := s.cfg.Sessions.Timeouts()
 	most := limit.Milliseconds()
 	switch {
@@ -174,7 +174,7 @@ func (s *Server) withCwd(call *session.Call, cwd string, err error) error {
 // mistakes returns lines about what a call got wrong: arguments that name a file in the client's directory
 // that the script did not see, since most programs continue without it, or report only that it is missing;
 // and a timeout that its entry does not allow.
-func (s *Server) mistakes(call *session.Call, args RunArgs, r *session.RunResult) string {
+func (s *Server) mistakes(call *session.Call, args runArgs, r *session.RunResult) string {
 	var lines strings.Builder
 	x := r.Output.Skillsd
 	// The answer reveals which files exist, so it is given only to the client that started this process, and

@@ -64,7 +64,7 @@ func (s *Session) executeAway(ctx context.Context, r *run, worker elsewhere.Slot
 		defer r.reportRun()()
 	}
 	done, err := worker.Run(ctx, elsewhere.Encode(elsewhere.Job{Run: r.output, Session: s.id, At: r.at,
-		Method: r.call.Method, Principal: r.call.Principal.Name, Mode: r.mode, Unnamed: r.call.Unnamed(),
+		Method: r.call.Method, Principal: r.call.Principal.Name, Mode: r.mode, Unnamed: r.call.unnamed(),
 		Skill: r.script.skill.Path, Path: r.script.path, Tree: r.tree.Digest, Args: r.in.Args, Cwd: r.in.Cwd,
 		Stdin: r.in.Stdin, Timeout: r.in.Timeout, Limits: r.cmd.Limits, Grant: r.grant.Grant}))
 	switch {

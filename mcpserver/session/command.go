@@ -301,7 +301,7 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	return err
 }
 
-// sandboxCwd returns the directory in which a command starts in the sandbox. "" is the default of the sandbox.
+// sandboxCwd returns the directory in which a command starts in the sandbox; "" is the sandbox's default.
 //
 // Errors: *Error for the workspace of a command without one.
 func sandboxCwd(cwd string, c *command) (string, error) {

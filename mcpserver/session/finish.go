@@ -426,8 +426,8 @@ const (
 	// a message of 8 MiB, which is what many readers accept.
 	maxWholeBytes = 3 << 20
 
-	// MaxWhole is the most characters of each stream if they are larger: none has more than 6 bytes.
-	MaxWhole = maxWholeBytes / 2 / 6
+	// maxWhole is the most characters of each stream if they are larger: none has more than 6 bytes.
+	maxWhole = maxWholeBytes / 2 / 6
 )
 
 // fitsMessage reports whether a value takes at most maxWholeBytes bytes of JSON.
@@ -446,7 +446,7 @@ func fitStreams(streams ...*Stream) {
 		return
 	}
 	for _, s := range streams {
-		s.cut(MaxWhole*2/3, MaxWhole/3)
+		s.cut(maxWhole*2/3, maxWhole/3)
 	}
 }
 

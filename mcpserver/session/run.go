@@ -321,7 +321,7 @@ func (s *Session) runFacts(r *request, in *RunRequest, f *scriptFile) policy.Req
 	facts := policy.Request{
 		Path: f.path, Workspace: s.clientNames(r.rules, in.Call) || rank(s.cfg.Workspace.Mode) > 0,
 		Args: in.Args, Lease: in.Call.Lease, Now: s.cfg.Now(),
-		Unnamed: in.Call.Unnamed(), StartTree: start.tree, StartFile: start.file,
+		Unnamed: in.Call.unnamed(), StartTree: start.tree, StartFile: start.file,
 	}
 	if f.index == nil {
 		return facts

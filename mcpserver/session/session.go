@@ -55,9 +55,6 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// HandleLife is how long an activation handle is valid.
-const HandleLife = earlier.Life
-
 // Config is the configuration of all sessions of a server. Fields are required unless marked optional.
 type Config struct {
 	Registry *skills.Registry
@@ -486,8 +483,8 @@ func (c *Call) lasting() string {
 	return "mcp-session " + digest.FromString(c.ProtocolSession).Encoded()[:32]
 }
 
-// Unnamed reports whether only a handle connects a call with other calls of its conversation.
-func (c *Call) Unnamed() bool { return c.Remote && c.name() == "" && c.ProtocolSession == "" }
+// unnamed reports whether only a handle connects a call with other calls of its conversation.
+func (c *Call) unnamed() bool { return c.Remote && c.name() == "" && c.ProtocolSession == "" }
 
 // admits reports whether the handle of a session with this profile and parent is valid for a call.
 func (c *Call) admits(profile, parentName string) bool {
@@ -546,7 +543,7 @@ func (s *Session) activate(l *Loaded, source cfharness.Source) (a *activation, b
 	now := s.cfg.Now()
 	if s.handle == "" || !now.Before(s.expires) {
 		s.handle = rand.Text()
-		s.expires = now.Add(HandleLife)
+		s.expires = now.Add(earlier.Life)
 		s.handles[earlier.Sum(s.handle)] = s.expires
 	}
 	a = s.active[l.Skill.Path]

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/mcpserver/admit"
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -182,7 +183,7 @@ func TestRemoteHandles(t *testing.T) {
 	if got := run(bob, ""); got != string(policy.CodeSkillNotActivated) {
 		t.Errorf("bob's run: %s", got)
 	}
-	offset.Store(int64(HandleLife + time.Minute))
+	offset.Store(int64(earlier.Life + time.Minute))
 	refused("too late", remote(alice, false, "", "", loaded.Handle))
 }
 

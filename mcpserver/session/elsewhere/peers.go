@@ -88,10 +88,10 @@ func (p *Peers) Find(ctx context.Context, key earlier.Key, named bool) (id strin
 	return id, err
 }
 
-// Forget removes a key.
+// forget removes a key.
 //
 // Errors: the errors of the cells.
-func (p *Peers) Forget(ctx context.Context, key earlier.Key, id string) error {
+func (p *Peers) forget(ctx context.Context, key earlier.Key, id string) error {
 	return p.cells.Change(ctx, cell(key), time.Second, func(value []byte) []byte {
 		if is, _ := parse(value); is != id {
 			return nil
@@ -168,7 +168,7 @@ func Locate[S comparable](ctx context.Context, p *Peers, keys []Key, h Host[S]) 
 			switch {
 			// The session was deleted.
 			case errors.Is(err, provenance.ErrNotFound):
-				err = p.Forget(ctx, key.Key, id)
+				err = p.forget(ctx, key.Key, id)
 			case errors.Is(err, provenance.ErrLost) && time.Since(begin) < patience:
 				select {
 				case <-time.After(pause):
