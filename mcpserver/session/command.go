@@ -205,13 +205,10 @@ func (s *Session) giveWorkspace(ctx context.Context, r *run, c *command) error {
 	if r.grant.Entry.Workspace == string(sandbox.WorkspaceNone) {
 		return nil
 	}
-	c.Workspace = s.cfg.Workspace
-	if s.clientNames(r.rules, r.call) {
-		opened, err := r.rules.ClientWorkspace(r.call.Workspace)
-		if err != nil {
-			return fault.WorkspaceDenied.Because(err)
-		}
-		c.Workspace, c.named = opened, true
+	var err error
+	c.Workspace, c.named, err = s.openWorkspace(r.rules, r.call)
+	if err != nil {
+		return fault.WorkspaceDenied.Because(err)
 	}
 	c.Workspace.Mode = narrower(c.Workspace.Mode, r.grant.Entry)
 	if c.secrets != nil {
@@ -231,6 +228,23 @@ func (s *Session) giveWorkspace(ctx context.Context, r *run, c *command) error {
 // clientNames reports whether the workspace of a call is the directory that its client names.
 func (s *Session) clientNames(rules *inForce, call Call) bool {
 	return rules.ClientWorkspace != nil && !call.Remote && call.Workspace.Path != ""
+}
+
+// hasWorkspace reports whether there is a workspace for a call, of the client or of the server.
+func (s *Session) hasWorkspace(rules *inForce, call Call) bool {
+	return s.clientNames(rules, call) || rank(s.cfg.Workspace.Mode) > 0
+}
+
+// openWorkspace returns the workspace of a call. It is open for this call only, and the caller closes it, if
+// the client named it.
+//
+// Errors: the errors of [Config.ClientWorkspace].
+func (s *Session) openWorkspace(rules *inForce, call Call) (_ sandbox.Workspace, named bool, err error) {
+	if !s.clientNames(rules, call) {
+		return s.cfg.Workspace, false, nil
+	}
+	opened, err := rules.ClientWorkspace(call.Workspace)
+	return opened, err == nil, err
 }
 
 // rank returns the position of a workspace mode in the order of access; 0 is no access.
