@@ -74,7 +74,7 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	if err := ses.Permit(ctx, PermitRequest{Call: call, Path: name.File}); err != nil {
 		return nil, err
 	}
-	if err := ses.begun(ctx); err != nil {
+	if err := ses.ensureStarted(ctx); err != nil {
 		return nil, err
 	}
 	if ses.broken.Load() {

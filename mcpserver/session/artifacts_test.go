@@ -58,7 +58,7 @@ func (b *bench) mustHave(call Call, name string) string {
 func TestArtifactsOfAProcess(t *testing.T) {
 	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand}})
 	call := Call{Principal: local}
-	if a, err := b.shown(call, "outputs/x.stdout"); code(err) != "resource_not_found" || b.Current().began {
+	if a, err := b.shown(call, "outputs/x.stdout"); code(err) != "resource_not_found" || b.Current().started {
 		t.Errorf("an output before the first event: %+v, %v", a, err)
 	}
 	// The first reading begins the session, and leaves nothing else in it.

@@ -341,7 +341,7 @@ type Session struct {
 	// sequence is held while events are written that belong together: the first events, the events that
 	// restore an earlier session, the events that could not be written before.
 	sequence   sync.Mutex
-	began      bool              // session.started is written
+	started    bool              // session.started is written
 	under      int               // number of the rules that are recorded
 	initial    []initialSkill    // skills with which it starts and which are not active yet
 	parent     string            // id of the session that it continues or belongs to, or ""
@@ -458,7 +458,7 @@ func (s *Session) activateFirst(ctx context.Context) error {
 	if (s.child || len(s.preload) == 0) && len(activates) == 0 {
 		return nil
 	}
-	return s.begun(ctx)
+	return s.ensureStarted(ctx)
 }
 
 // noteID reports to the recorder of a call that its session has another id than the call requested.

@@ -108,14 +108,14 @@ func (s *Sessions) parentOf(ctx context.Context, call Call) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return process.id, process.begun(ctx)
+		return process.id, process.ensureStarted(ctx)
 	case name == "":
 		return "", nil
 	}
 	key := earlier.KeyOf(call.Principal.Name, "", "", kindClient, name)
 	parent := s.table.enter(ctx, func() *Session { return s.table.byName(call.Principal.Name, name, key) })
 	if parent != nil {
-		return parent.id, parent.begun(ctx)
+		return parent.id, parent.ensureStarted(ctx)
 	}
 	if s.earlier.IsOf(ctx, name, call.Principal.Name) {
 		return name, nil

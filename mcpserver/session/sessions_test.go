@@ -322,7 +322,7 @@ func TestSessionsGivenUp(t *testing.T) {
 	own := provenance.CollectOptions{Release: b.GiveUp}
 
 	process := b.session(Call{Principal: alice})
-	if err := process.begun(t.Context()); err != nil {
+	if err := process.ensureStarted(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	named := remote(alice, true, "p", "", "")
@@ -335,7 +335,7 @@ func TestSessionsGivenUp(t *testing.T) {
 	offset.Store(int64(AskLife))
 	load(asked)
 	busy, leave := b.enter(remote(alice, true, "busy", "", ""))
-	if err := busy.begun(t.Context()); err != nil {
+	if err := busy.ensureStarted(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := deleted(provenance.CollectOptions{}); len(got) > 0 {
