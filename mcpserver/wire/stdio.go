@@ -274,7 +274,8 @@ func (c *conn) notice(m *message) {
 
 // request registers a call before the next line is read, and returns it if the caller still has to serve it.
 func (c *conn) request(m *message) *call {
-	call := newCall(c.base, c.session, m, new(admission))
+	call := newCall(c.base, c.session, m, &admission{
+		memory: admit.Ledger{Memory: c.memory, Patience: holdingPatience}})
 	call.out, call.audience, call.hangUp, call.wait = c.out, c.audience, c.hangUp, c.barrier
 	if m.method == string(mcp.MethodInitialize) {
 		call.release = make(chan struct{})
@@ -324,7 +325,6 @@ func (c *conn) serve(call *call) {
 		if a.decoding == nil {
 			return
 		}
-		a.memory.Memory, a.memory.Patience = c.memory, holdingPatience
 	}
 
 	result, failure := c.dispatcher.respond(call.ctx, call, nil)
