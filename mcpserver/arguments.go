@@ -20,16 +20,16 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// LoadArgs are the arguments of load_skill.
-type LoadArgs struct {
+// loadArgs are the arguments of load_skill.
+type loadArgs struct {
 	Name       string `json:"name" means:"skill,skill_name,skillName"`
 	FilePath   string `json:"file_path,omitempty" means:"filePath"`
 	Activation string `json:"activation,omitempty"`
 	Force      bool   `json:"force,omitempty"`
 }
 
-// ReadArgs are the arguments of read_skill_resource.
-type ReadArgs struct {
+// readArgs are the arguments of read_skill_resource.
+type readArgs struct {
 	Skill      string `json:"skill" means:"name,skill_name,skillName"`
 	Path       string `json:"path" means:"file,file_path,filePath,resource,script,script_path,scriptPath"`
 	MaxBytes   *int64 `json:"maxBytes,omitempty" means:"max_bytes"`
@@ -37,14 +37,14 @@ type ReadArgs struct {
 	Activation string `json:"activation,omitempty"`
 }
 
-// SearchArgs are the arguments of search_skills.
-type SearchArgs struct {
+// searchArgs are the arguments of search_skills.
+type searchArgs struct {
 	Query  string `json:"query"`
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// RunArgs are the arguments of run_skill_script.
-type RunArgs struct {
+// runArgs are the arguments of run_skill_script.
+type runArgs struct {
 	Skill      string   `json:"skill" means:"name,skill_name,skillName"`
 	Path       string   `json:"path" means:"file,file_path,filePath,resource,script,script_path,scriptPath"`
 	Args       []string `json:"args,omitempty" means:"arguments,argv"`
@@ -59,31 +59,10 @@ type RunArgs struct {
 // other is answered in words that the model can act on. Unknown arguments are ignored. Required strings must
 // not be empty. After a mistake dst has the fields that could be decoded, for the record of the call.
 func decodeArguments(raw json.RawMessage, dst any, required ...string) *session.Error {
-	raw = unquoted(raw)
-	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
-		raw = []byte("{}")
+	members, mistake := argumentsOf(raw)
+	if mistake != nil {
+		return mistake
 	}
-	// Decoding would replace both silently, so policy could decide about another text than the script
-	// receives.
-	if !utf8.Valid(raw) || hasLoneSurrogate(raw) {
-		return invalidArguments("a string holds a lone surrogate or bytes that are not UTF-8",
-			"send well-formed Unicode text")
-	}
-	// A program that approves calls may read keys exactly. It must not approve another call than the one that
-	// runs.
-	members, err := wire.Members(raw)
-	if err != nil {
-		return invalidArguments("arguments: "+err.Error(),
-			"send each argument once, spelt as in the input schema")
-	}
-	if members == nil {
-		what, object := "are not a JSON object", struct{}{}
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(raw, &object)); ok {
-			what = "must be a JSON object, not " + article(wrong.Value)
-		}
-		return invalidArguments("arguments "+what, "send an object with the fields of the input schema")
-	}
-	var mistake *session.Error // the first
 	fields, target := reflect.VisibleFields(reflect.TypeOf(dst).Elem()), reflect.ValueOf(dst).Elem()
 	names := make([]string, len(fields))
 	for i, field := range fields {
@@ -112,15 +91,50 @@ func decodeArguments(raw json.RawMessage, dst any, required ...string) *session.
 	}
 	for i, name := range names {
 		if slices.Contains(required, name) && strings.TrimSpace(target.Field(i).String()) == "" {
-			what := fmt.Sprintf("argument %q is missing or empty", name)
-			if len(unknown) > 0 {
-				what += ": the arguments of this tool are " + strings.Join(names, ", ")
-			}
-			mistake = cmp.Or(mistake, invalidArguments(what,
-				fmt.Sprintf(`send a text, as in %q: "NAME"`, name)))
+			mistake = cmp.Or(mistake, missingArgument(name, names, len(unknown) > 0))
 		}
 	}
 	return mistake
+}
+
+// argumentsOf returns the arguments in the raw form in which a client sent them: an object, its text in a
+// string, or nothing.
+func argumentsOf(raw json.RawMessage) ([]wire.Member, *session.Error) {
+	raw = unquoted(raw)
+	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+		return nil, nil
+	}
+	// Decoding would replace both silently, so policy could decide about another text than the script
+	// receives.
+	if !utf8.Valid(raw) || hasLoneSurrogate(raw) {
+		return nil, invalidArguments("a string holds a lone surrogate or bytes that are not UTF-8",
+			"send well-formed Unicode text")
+	}
+	// A program that approves calls may read keys exactly. It must not approve another call than the one that
+	// runs.
+	members, err := wire.Members(raw)
+	if err != nil {
+		return nil, invalidArguments("arguments: "+err.Error(),
+			"send each argument once, spelt as in the input schema")
+	}
+	if members == nil {
+		what, object := "are not a JSON object", struct{}{}
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(raw, &object)); ok {
+			what = "must be a JSON object, not " + article(wrong.Value)
+		}
+		return nil, invalidArguments("arguments "+what, "send an object with the fields of the input schema")
+	}
+	return members, nil
+}
+
+// missingArgument returns the error of a required argument that is missing or empty. It has the names of all
+// arguments if the call has an unknown one.
+func missingArgument(name string, names []string, hasUnknown bool) *session.Error {
+	what := fmt.Sprintf("argument %q is missing or empty", name)
+	if hasUnknown {
+		what += ": the arguments of this tool are " + strings.Join(names, ", ")
+	}
+	return invalidArguments(what, fmt.Sprintf(`send a text, as in %q: "NAME"`, name))
 }
 
 // otherName returns the value of a missing argument that was sent under another name of its field, or nil.

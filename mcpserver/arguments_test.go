@@ -57,7 +57,7 @@ func TestDecodeArguments(t *testing.T) {
 		{`{"skill":"a","args":["\udc00x"]}`, invalid, "lone surrogate"},
 		{"{\"args\":[\"\xff\"]}", invalid, "not UTF-8"},
 	} {
-		var args RunArgs
+		var args runArgs
 		err := decodeArguments(json.RawMessage(test.raw), &args, "skill")
 		if err == nil || err.Code != test.code || !strings.Contains(err.Message+". "+err.Remedy, test.want) {
 			t.Errorf("decodeArguments(%.200s) = %+v, want %q", test.raw, err, test.want)
@@ -67,7 +67,7 @@ func TestDecodeArguments(t *testing.T) {
 
 // What can mean one thing only is taken for it.
 func TestDecodeArgumentsMeant(t *testing.T) {
-	for raw, want := range map[string]RunArgs{
+	for raw, want := range map[string]runArgs{
 		``:                                 {},
 		`null`:                             {},
 		`{"skill":"a","path":"p"}`:         {Skill: "a", Path: "p"},
@@ -94,23 +94,23 @@ func TestDecodeArgumentsMeant(t *testing.T) {
 		`{"timeoutMs":-9007199254740993}`:        {TimeoutMs: new(int64(-9007199254740993))},
 		`{"cwd":"/skill","stdin":"\"quoted\" "}`: {Cwd: "/skill", Stdin: new(`"quoted" `)},
 	} {
-		var args RunArgs
+		var args runArgs
 		if err := decodeArguments(json.RawMessage(raw), &args); err != nil || !reflect.DeepEqual(args, want) {
 			t.Errorf("decodeArguments(%s) = %+v, %v, want %+v", raw, args, err, want)
 		}
 	}
-	var load LoadArgs
-	for raw, want := range map[string]LoadArgs{
+	var load loadArgs
+	for raw, want := range map[string]loadArgs{
 		`{"skill":"a","force":"true"}`:      {Name: "a", Force: true},
 		`{"skill_name":"a","filePath":"p"}`: {Name: "a", FilePath: "p"},
 	} {
-		load = LoadArgs{}
+		load = loadArgs{}
 		if err := decodeArguments(json.RawMessage(raw), &load); err != nil || load != want {
 			t.Errorf("decodeArguments(%s) = %+v, %v, want %+v", raw, load, err, want)
 		}
 	}
 	// After a mistake there is what could be read.
-	var args RunArgs
+	var args runArgs
 	if err := decodeArguments(json.RawMessage(`{"args":7,"skill":"a","path":"p"}`), &args); err == nil || args.Path != "p" {
 		t.Errorf("decodeArguments = %+v, %v", args, err)
 	}

@@ -132,10 +132,8 @@ func (s *Server) open(
 	// Another message of the principal may be decoded now, while this call waits.
 	wire.Decoded(ctx)
 	// A skill that is missing before the scan is done may still be found.
-	select {
-	case <-s.ready:
-	case <-ctx.Done():
-		return nil, session.Call{}, ctx.Err()
+	if err := s.scanned(ctx); err != nil {
+		return nil, session.Call{}, err
 	}
 	call, err := s.callOf(ctx, method, meta)
 	if err != nil {
@@ -188,22 +186,8 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	if err != nil {
 		return call, err
 	}
-	if remote {
-		call.Forwarded = wire.IsForwarded(ctx)
-		// Over HTTP many conversations share a principal, so only a load opens a session.
-		call.Opens = method == ToolLoad || method == methodGetPrompt
-		switch {
-		case !client.Modern:
-			call.ProtocolSession = client.SessionID
-		case s.guesses.Load() && wire.Alone(ctx):
-			call.Alone = cmp.Or(call.Client, "unknown")
-		}
-	} else {
-		call.ClientSession = cmp.Or(call.ClientSession, s.cfg.ClientSession)
-		// The client's own session is the session of the process, which calls find without a name.
-		if call.Named == s.cfg.ClientSession {
-			call.Named, call.ClientSession = "", cmp.Or(call.Named, call.ClientSession)
-		}
+	s.setSession(ctx, &call, client)
+	if !remote {
 		call.Workspace = s.workspaceOf(ctx, method, meta)
 	}
 	// A principal with control of its own prompt slot or mode could approve its own calls.
@@ -212,6 +196,27 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	}
 	s.warnOfEvidence(ctx, principal, meta)
 	return call, nil
+}
+
+// setSession sets by what the session of a call is found, apart from the names in its _meta.
+func (s *Server) setSession(ctx context.Context, call *session.Call, client wire.Client) {
+	if !call.Remote {
+		call.ClientSession = cmp.Or(call.ClientSession, s.cfg.ClientSession)
+		// The client's own session is the session of the process, which calls find without a name.
+		if call.Named == s.cfg.ClientSession {
+			call.Named, call.ClientSession = "", cmp.Or(call.Named, call.ClientSession)
+		}
+		return
+	}
+	call.Forwarded = wire.IsForwarded(ctx)
+	// Over HTTP many conversations share a principal, so only a load opens a session.
+	call.Opens = call.Method == ToolLoad || call.Method == methodGetPrompt
+	switch {
+	case !client.Modern:
+		call.ProtocolSession = client.SessionID
+	case s.guesses.Load() && wire.Alone(ctx):
+		call.Alone = cmp.Or(call.Client, "unknown")
+	}
 }
 
 // checkNames refuses names of sessions that are not texts: with its name dropped, a child would act in the

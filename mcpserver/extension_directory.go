@@ -89,13 +89,8 @@ func (s *Server) directory(
 			case !below, ses.Hides(fresh, index.Files[i].Path):
 			case deeper:
 				add(name)
-			case index.Files[i].Path == fresh.File:
-				children[name] = skillFileResource(fresh, index)
 			default:
-				file := fileResource(fresh, index.Resource(index.Files[i].Path))
-				// The directories in the list have the same form of a name.
-				file.Name = name
-				children[name] = file
+				children[name] = childResource(fresh, index, index.Files[i].Path, name)
 			}
 		}
 	}
@@ -105,4 +100,15 @@ func (s *Server) directory(
 	return slices.SortedFunc(maps.Values(children), func(a, b mcp.Resource) int {
 		return strings.Compare(a.URI, b.URI)
 	}), nil
+}
+
+// childResource returns a file of a skill with its name in a directory.
+func childResource(sk *skills.Skill, index *skills.Index, path, name string) mcp.Resource {
+	if path == sk.File {
+		return skillFileResource(sk, index)
+	}
+	file := fileResource(sk, index.Resource(path))
+	// The directories in the list have the same form of a name.
+	file.Name = name
+	return file
 }

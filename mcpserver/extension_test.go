@@ -145,7 +145,7 @@ func TestEras(t *testing.T) {
 		p.must(legacy, test.method, test.params, &before)
 		p.must(modern, test.method, test.params, &after)
 		meta, _ := after["_meta"].(object)
-		if info, _ := meta["io.modelcontextprotocol/serverInfo"].(object); after["resultType"] != "complete" || info["name"] != Name {
+		if info, _ := meta["io.modelcontextprotocol/serverInfo"].(object); after["resultType"] != "complete" || info["name"] != serverName {
 			t.Errorf("%s on 2026-07-28 = resultType %v, _meta %v", test.method, after["resultType"], meta)
 		}
 		if _, ok := after["ttlMs"].(float64); ok != test.cached || ok != (after["cacheScope"] == "private") {

@@ -12,8 +12,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// ToolProblem is the only tool of a server that cannot start.
-const ToolProblem = "skillsd_problem"
+// toolProblem is the only tool of a server that cannot start.
+const toolProblem = "skillsd_problem"
 
 const (
 	// faultPatience is how long the process waits for a first message of a client.
@@ -169,12 +169,12 @@ func (f *Fault) answer(call *faultCall, kept bool) (again bool) {
 		}
 		changes := map[string]bool{"listChanged": true}
 		result = map[string]any{"protocolVersion": version, "instructions": f.sentence(),
-			"serverInfo":   mcp.Implementation{Name: Name, Version: f.Version},
+			"serverInfo":   mcp.Implementation{Name: serverName, Version: f.Version},
 			"capabilities": map[string]any{"tools": changes, "prompts": changes, "resources": changes}}
 	case call.Method == string(mcp.MethodPing):
 		result = map[string]any{}
 	case call.Method == methodListTools:
-		result = map[string]any{"tools": []any{map[string]any{"name": ToolProblem,
+		result = map[string]any{"tools": []any{map[string]any{"name": toolProblem,
 			"description": "Says why there are no skills. " + f.sentence(),
 			"inputSchema": map[string]any{"type": "object", "properties": map[string]any{}},
 			"annotations": map[string]bool{"readOnlyHint": true, "destructiveHint": false,
@@ -185,7 +185,7 @@ func (f *Fault) answer(call *faultCall, kept bool) (again bool) {
 		result = map[string]any{"resourceTemplates": []any{}}
 	case call.Method == methodListPrompts:
 		result = map[string]any{"prompts": []any{}}
-	case call.Method == "tools/call" && call.Params.Name == ToolProblem:
+	case call.Method == "tools/call" && call.Params.Name == toolProblem:
 		again = true
 		text := f.sentence() + "\nTell the user. When it is fixed, the skills appear without a restart."
 		result = map[string]any{"content": []any{mcp.NewTextContent(text)}}

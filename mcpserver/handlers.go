@@ -99,11 +99,11 @@ func (s *Server) tool(
 
 // load is load_skill.
 func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
-	var args LoadArgs
+	var args loadArgs
 	invalid := decodeArguments(request.Params.RawArguments, &args, "name")
 	if args.FilePath != "" {
-		return s.readFile(ctx, request, ReadArgs{
-			Skill: args.Name, Path: args.FilePath, MaxBytes: new(int64(MaxReadBytes)),
+		return s.readFile(ctx, request, readArgs{
+			Skill: args.Name, Path: args.FilePath, MaxBytes: new(int64(maxReadBytes)),
 			Activation: args.Activation,
 		}, invalid)
 	}
@@ -133,24 +133,24 @@ func (s *Server) loaded(l *session.Loaded) {
 
 // read is read_skill_resource.
 func (s *Server) read(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
-	var args ReadArgs
+	var args readArgs
 	invalid := decodeArguments(request.Params.RawArguments, &args, "skill")
 	return s.readFile(ctx, request, args, invalid)
 }
 
 // readFile reads a file of a skill; invalid is the first error in the arguments, or nil.
 func (s *Server) readFile(
-	ctx context.Context, request mcp.CallToolRequest, args ReadArgs, invalid *session.Error,
+	ctx context.Context, request mcp.CallToolRequest, args readArgs, invalid *session.Error,
 ) (answer, error) {
-	most := int64(DefaultReadBytes)
+	most := int64(defaultReadBytes)
 	if args.MaxBytes != nil {
 		most = *args.MaxBytes
 	}
 	switch {
 	case invalid != nil:
-	case most < 0 || most > MaxReadBytes:
+	case most < 0 || most > maxReadBytes:
 		invalid = invalidArguments(
-			fmt.Sprintf(`argument "maxBytes" must be between 0 and %d`, MaxReadBytes),
+			fmt.Sprintf(`argument "maxBytes" must be between 0 and %d`, maxReadBytes),
 			"send a number in that range, or leave it out")
 	case args.Offset < 0:
 		invalid = invalidArguments(`argument "offset" must not be negative`,

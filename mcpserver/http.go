@@ -72,6 +72,24 @@ func (o HTTPOptions) Check() error {
 // client is the one principal "anonymous". Running scripts are killed at the end, other calls get two
 // seconds to finish.
 func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOptions) error {
+	s.guesses.Store(!o.OnlyHandles && o.Cluster == nil)
+	handler, err := wire.NewHTTP(s.wire, s.wireOptions(&o))
+	if err != nil {
+		listener.Close()
+		return err
+	}
+	if o.Cluster != nil {
+		o.Cluster.Accept(s.accept(handler))
+	}
+	defer s.tasks.Close()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go s.endIdle(ctx)
+	return handler.Serve(ctx, listener)
+}
+
+// wireOptions returns the options of the transport.
+func (s *Server) wireOptions(o *HTTPOptions) wire.HTTPOptions {
 	opts := wire.HTTPOptions{
 		Path:         o.Path,
 		SameHost:     o.Auth == nil,
@@ -97,7 +115,6 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 		opts.Spread = o.Cluster.spread
 		opts.Ready = func() bool { return s.isReady() && o.Cluster.Ready() }
 	}
-	s.guesses.Store(!o.OnlyHandles && o.Cluster == nil)
 	if !o.OnlyHandles {
 		opts.OnlySessions = func(client mcp.Implementation) bool { return client.Name == clientClaude }
 	}
@@ -109,30 +126,21 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 			return withPrincipal(s.trace.headerContext(r), principal), principal.Name, ok
 		}
 	}
-	handler, err := wire.NewHTTP(s.wire, opts)
-	if err != nil {
-		listener.Close()
-		return err
-	}
-	if o.Cluster != nil {
-		o.Cluster.Accept(s.accept(handler))
-	}
-	defer s.tasks.Close()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		ticker := time.NewTicker(endIdleEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				s.cfg.Sessions.EndIdle()
-			case <-ctx.Done():
-				return
-			}
+	return opts
+}
+
+// endIdle ends idle sessions from time to time until ctx ends.
+func (s *Server) endIdle(ctx context.Context) {
+	ticker := time.NewTicker(endIdleEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			s.cfg.Sessions.EndIdle()
+		case <-ctx.Done():
+			return
 		}
-	}()
-	return handler.Serve(ctx, listener)
+	}
 }
 
 // Cluster is the set of other servers with the same sessions. A request for a session on one of them is

@@ -223,20 +223,8 @@ func (s *Server) newsLine(sc scope, all []change, cut bool) string {
 	if c.searchable && s.offersOf(sc).searches {
 		more = "; search_skills finds them"
 	}
-	var parts []string
-	for _, kind := range []struct {
-		word, more string
-		names      []string
-	}{{"added", more, added}, {"changed", "", changed}, {"removed", "", removed}} {
-		if len(kind.names) == 0 {
-			continue
-		}
-		part := kind.word + " " + strings.Join(kind.names[:min(len(kind.names), maxNamed)], ", ")
-		if left := len(kind.names) - maxNamed; left > 0 {
-			part += fmt.Sprintf(" and %d more%s", left, kind.more)
-		}
-		parts = append(parts, part)
-	}
+	parts := slices.Concat(newsOf("added", added, more), newsOf("changed", changed, ""),
+		newsOf("removed", removed, ""))
 	if len(parts) == 0 {
 		return ""
 	}
@@ -245,6 +233,19 @@ func (s *Server) newsLine(sc scope, all []change, cut bool) string {
 		opening += ", these last"
 	}
 	return fmt.Sprintf("[%s: %s]", opening, strings.Join(parts, "; "))
+}
+
+// newsOf returns the part of a line about the skills with one kind of change, or none. more follows the
+// number of skills that are not named.
+func newsOf(kind string, names []string, more string) []string {
+	if len(names) == 0 {
+		return nil
+	}
+	part := kind + " " + strings.Join(names[:min(len(names), maxNamed)], ", ")
+	if left := len(names) - maxNamed; left > 0 {
+		part += fmt.Sprintf(" and %d more%s", left, more)
+	}
+	return []string{part}
 }
 
 // listable returns the snapshot for lists: before the end of the first scan, the snapshot of an earlier

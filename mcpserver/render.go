@@ -211,6 +211,13 @@ func marksOf(files []skills.Resource, whyNot func(script string) string) marks {
 		}
 		reasons[reason] = append(reasons[reason], file.Path)
 	}
+	m.explain(reasons)
+	return m
+}
+
+// explain adds the reasons why scripts do not run, each with the paths of its scripts. The reason that most
+// scripts share, if several share one, goes into rest.
+func (m *marks) explain(reasons map[string][]string) {
 	shared := ""
 	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
 		if len(reasons[reason]) > max(1, len(reasons[shared])) {
@@ -232,7 +239,6 @@ func marksOf(files []skills.Resource, whyNot func(script string) string) marks {
 	default:
 		m.rest = "Other scripts do not run: " + shared + ".\n"
 	}
-	return m
 }
 
 // renderIndex lists the files of a skill in at most indexShare characters: all files, with one line for each

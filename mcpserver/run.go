@@ -29,7 +29,7 @@ const progressEvery = 15 * time.Second
 
 // run is run_skill_script.
 func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
-	var args RunArgs
+	var args runArgs
 	invalid := decodeArguments(request.Params.RawArguments, &args, "skill")
 	invalid = cmp.Or(invalid, s.checkRun(args))
 	var answered *session.Answer
@@ -89,7 +89,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 }
 
 // checkRun returns the first error in the numbers and sizes of a run, or nil.
-func (s *Server) checkRun(args RunArgs) *session.Error {
+func (s *Server) checkRun(args runArgs) *session.Error {
 	_, limit := s.cfg.Sessions.Timeouts()
 	most := limit.Milliseconds()
 	switch {
@@ -174,7 +174,7 @@ func (s *Server) withCwd(call *session.Call, cwd string, err error) error {
 // mistakes returns lines about what a call got wrong: arguments that name a file in the client's directory
 // that the script did not see, since most programs continue without it, or report only that it is missing;
 // and a timeout that its entry does not allow.
-func (s *Server) mistakes(call *session.Call, args RunArgs, r *session.RunResult) string {
+func (s *Server) mistakes(call *session.Call, args runArgs, r *session.RunResult) string {
 	var lines strings.Builder
 	x := r.Output.Skillsd
 	// The answer reveals which files exist, so it is given only to the client that started this process, and
@@ -224,24 +224,34 @@ type UnseenFile struct {
 func Unseen(args []string, cwd, dir, mounted string) (files []UnseenFile) {
 	for _, written := range args[:min(len(args), maxUnseen)] {
 		arg := FileArg(written)
-		whole, isWhole := arg, filepath.IsAbs(arg)
-		if !isWhole {
-			whole = filepath.Join(dir, arg)
-		}
-		name, isHere := fsys.Below(dir, whole)
-		inside, isMounted := fsys.Below(mounted, whole)
 		// A relative argument is resolved where the script starts, which is the workspace if there is one.
 		isSeen := mounted != "" && filepath.IsLocal(arg) && fsys.Exists(filepath.Join(mounted, arg))
-		switch {
-		case arg == "" || isHere && name == "." || !isWhole && (isSeen || cwd != ""):
-		case isMounted && (existsIn(mounted, inside) || !isWhole && !filepath.IsLocal(arg) &&
-			existsIn(mounted, filepath.Dir(inside))):
-			files = append(files, UnseenFile{arg, path.Join(session.WorkspaceDir, filepath.ToSlash(inside))})
-		case isHere && mounted == "" && existsIn(dir, name):
-			files = append(files, UnseenFile{Arg: arg})
+		if arg == "" || !filepath.IsAbs(arg) && (isSeen || cwd != "") {
+			continue
+		}
+		if file, isFile := unseen(arg, dir, mounted); isFile {
+			files = append(files, file)
 		}
 	}
 	return files
+}
+
+// unseen returns the file that one argument names, see [Unseen].
+func unseen(arg, dir, mounted string) (file UnseenFile, isFile bool) {
+	whole, leadsUp := arg, false
+	if !filepath.IsAbs(arg) {
+		whole, leadsUp = filepath.Join(dir, arg), !filepath.IsLocal(arg)
+	}
+	name, isHere := fsys.Below(dir, whole)
+	inside, isMounted := fsys.Below(mounted, whole)
+	switch {
+	case isHere && name == ".":
+	case isMounted && (existsIn(mounted, inside) || leadsUp && existsIn(mounted, filepath.Dir(inside))):
+		return UnseenFile{arg, path.Join(session.WorkspaceDir, filepath.ToSlash(inside))}, true
+	case isHere && mounted == "" && existsIn(dir, name):
+		return UnseenFile{Arg: arg}, true
+	}
+	return UnseenFile{}, false
 }
 
 // FileArg returns the part of an argument that may name a file: the value of an option, else all of it.

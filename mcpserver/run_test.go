@@ -121,7 +121,7 @@ func TestUnseen(t *testing.T) {
 		if tt.workspace != "" {
 			result.Output.Skillsd.Workspace = tt.workspace
 		}
-		got := (&Server{cfg: tt.cfg}).mistakes(&tt.call, RunArgs{Args: tt.args, Cwd: tt.cwd}, result)
+		got := (&Server{cfg: tt.cfg}).mistakes(&tt.call, runArgs{Args: tt.args, Cwd: tt.cwd}, result)
 		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) || strings.Count(got, "\n") > 1 {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}

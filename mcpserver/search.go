@@ -21,7 +21,7 @@ const maxHit = 250
 // search is search_skills. It finds only skills that the catalogue shows to models. It needs the right to
 // read skills; a search is not recorded as a read of a skill.
 func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
-	var args SearchArgs
+	var args searchArgs
 	if err := decodeArguments(request.Params.RawArguments, &args, "query"); err != nil {
 		return answer{}, err
 	}
@@ -63,7 +63,7 @@ func (s *Server) earlierCatalogue(ctx context.Context, meta map[string]any) *cat
 }
 
 // find answers a search.
-func (c *catalogue) find(args SearchArgs) (answer, error) {
+func (c *catalogue) find(args searchArgs) (answer, error) {
 	found, err := c.search().Search(args.Query, search.Page{Cursor: args.Cursor})
 	switch {
 	case errors.Is(err, search.ErrQuery), errors.Is(err, search.ErrCursor):

@@ -31,8 +31,8 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Name is the server's name in its answers.
-const Name = "skillsd"
+// serverName is the server's name in its answers.
+const serverName = "skillsd"
 
 // scanPatience is how long after the start initialize, server/discover and tools/list wait for the first
 // scan, in total. Clients wait one second.
@@ -135,7 +135,7 @@ func New(cfg Config) *Server {
 	s.tools[ToolRun] = s.tool(s.run)
 	s.wire = &wire.Dispatcher{
 		Methods: s.methods(),
-		ServerInfo: mcp.Implementation{Name: Name, Version: cfg.Version,
+		ServerInfo: mcp.Implementation{Name: serverName, Version: cfg.Version,
 			Title: "skillsd: Agent Skills, guarded and recorded"},
 		Capabilities: s.capabilities,
 		Instructions: func(ctx context.Context) string {

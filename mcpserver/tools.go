@@ -34,8 +34,8 @@ func ReadMethods() []string {
 
 // Bounds of the tools' arguments, as in their schemas.
 const (
-	MaxReadBytes     = 256_000
-	DefaultReadBytes = 64_000
+	maxReadBytes     = 256_000
+	defaultReadBytes = 64_000
 	MaxStdinBytes    = 1 << 20
 )
 
@@ -117,8 +117,8 @@ func readTool() mcp.Tool {
 	args := arguments{
 		"skill": {text: "Path or unique name of the skill"},
 		"path":  {text: "Path of the file in the skill, as load_skill lists it"},
-		"maxBytes": {text: fmt.Sprintf("Most bytes to return (default %d)", DefaultReadBytes),
-			least: new(0.0), most: new(float64(MaxReadBytes))},
+		"maxBytes": {text: fmt.Sprintf("Most bytes to return (default %d)", defaultReadBytes),
+			least: new(0.0), most: new(float64(maxReadBytes))},
 		"offset":     {text: "Byte to start at", least: new(0.0)},
 		"activation": {text: handleText},
 	}
@@ -192,10 +192,10 @@ type argument struct {
 // The schemas of the tools' arguments, inferred from the structs that they are decoded into, once: inferring
 // takes longer than the rest of a list of tools.
 var (
-	loadSchema   = sync.OnceValue(inferred[LoadArgs])
-	readSchema   = sync.OnceValue(inferred[ReadArgs])
-	searchSchema = sync.OnceValue(inferred[SearchArgs])
-	runSchema    = sync.OnceValue(inferred[RunArgs])
+	loadSchema   = sync.OnceValue(inferred[loadArgs])
+	readSchema   = sync.OnceValue(inferred[readArgs])
+	searchSchema = sync.OnceValue(inferred[searchArgs])
+	runSchema    = sync.OnceValue(inferred[runArgs])
 )
 
 // inferred returns the schema of a struct of arguments. Null is not a value of any of them: a pointer or a

@@ -99,8 +99,7 @@ func of(ctx context.Context, file []byte, borrow Borrow) (shown *Picture) {
 		}
 	}()
 	config, err := f.config(&patient{ctx, bytes.NewReader(file)})
-	if err != nil || !decodable(config.Width, config.Height) || f.mimeType == "image/webp" &&
-		!framesFit(file) {
+	if err != nil || !f.decodes(file, config) {
 		return nil
 	}
 	if borrow != nil {
@@ -144,6 +143,11 @@ func formatOf(file []byte) *format {
 		}
 	}
 	return nil
+}
+
+// decodes reports whether a file of the format, which declares config, may be decoded.
+func (f *format) decodes(file []byte, config image.Config) bool {
+	return decodable(config.Width, config.Height) && (f.mimeType != "image/webp" || framesFit(file))
 }
 
 func decodable(width, height int) bool {

@@ -44,7 +44,7 @@ type Loaded struct {
 	Body       []byte // SKILL.md after the frontmatter
 	BodyOffset int64  // where Body starts in SKILL.md
 	Size       int64  // of SKILL.md
-	Unnamed    bool   // only the handle connects later calls with this one; see Call.Unnamed
+	Unnamed    bool   // only the handle connects later calls with this one; see Call.unnamed
 	Output     cfharness.LoadOutput
 
 	file     []byte // SKILL.md; Body is its end
@@ -84,7 +84,7 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	if err := s.publish(ctx, loaded); err != nil {
 		return nil, err
 	}
-	loaded.Unnamed = in.Call.Unnamed()
+	loaded.Unnamed = in.Call.unnamed()
 	// In a guessed session, the instructions may have been sent to another conversation.
 	loaded.Sent = before.shown && !s.isGuessed()
 	loaded.Omitted = loaded.Sent && !in.Force && s.sentJustNow(&before, in.Call.Conversation)

@@ -275,14 +275,12 @@ func (s *Session) callDigest(r *run, f *scriptFile, needs *policy.ApprovalRequir
 // mounted returns the mode and the resolved path of the workspace of a call, or "". An approval is valid for
 // no other directory, and for no wider access.
 func (s *Session) mounted(rules *inForce, call Call) string {
-	workspace := s.cfg.Workspace
-	if s.clientNames(rules, call) {
-		opened, err := rules.ClientWorkspace(call.Workspace)
-		if err != nil {
-			return call.Workspace.Path + ": " + err.Error()
-		}
-		defer opened.Dir.Close()
-		workspace = opened
+	workspace, named, err := s.openWorkspace(rules, call)
+	if err != nil {
+		return call.Workspace.Path + ": " + err.Error()
+	}
+	if named {
+		defer workspace.Dir.Close()
 	}
 	if workspace.Dir == nil {
 		return ""
@@ -413,24 +411,23 @@ func whyAsked(needs *policy.ApprovalRequired) string {
 //
 // Errors: *Error for a directory of the client that cannot be mounted.
 func (s *Session) project(r *run, entry policy.Entry) (string, error) {
-	sees := s.clientNames(r.rules, r.call) || rank(s.cfg.Workspace.Mode) > 0
-	if !sees || entry.Workspace == string(sandbox.WorkspaceNone) {
+	if !s.hasWorkspace(r.rules, r.call) || entry.Workspace == string(sandbox.WorkspaceNone) {
 		return "", nil
 	}
-	granted, name := s.cfg.Workspace.Mode, "the server's directory"
+	workspace, named, err := s.openWorkspace(r.rules, r.call)
+	if err != nil {
+		return "", fault.WorkspaceDenied.Because(err)
+	}
+	name := "the server's directory"
 	switch {
-	case s.clientNames(r.rules, r.call):
-		opened, err := r.rules.ClientWorkspace(r.call.Workspace)
-		if err != nil {
-			return "", fault.WorkspaceDenied.Because(err)
-		}
-		_ = opened.Dir.Close()
-		granted, name = opened.Mode, r.call.Workspace.Path
-	case !r.call.Remote && s.cfg.Workspace.Dir != nil:
-		name = s.cfg.Workspace.Dir.Name()
+	case named:
+		_ = workspace.Dir.Close()
+		name = r.call.Workspace.Path
+	case !r.call.Remote && workspace.Dir != nil:
+		name = workspace.Dir.Name()
 	}
 	name = approval.Visible(r.secrets.Text(name))
-	switch narrower(granted, entry) {
+	switch narrower(workspace.Mode, entry) {
 	case sandbox.WorkspaceRO:
 		return name + " (read-only)", nil
 	case sandbox.WorkspaceStaged:

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// MaxArtifactPart is the most bytes of an artifact that one read returns.
-	MaxArtifactPart = 4 << 20
+	// maxArtifactPart is the most bytes of an artifact that one read returns.
+	maxArtifactPart = 4 << 20
 
 	// maxArtifact is the most bytes of an artifact that can be read.
 	maxArtifact = 64 << 20
@@ -55,10 +55,10 @@ var (
 //
 // Errors: *Denied, *Error.
 func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*ArtifactPart, error) {
-	name, ok := ParseArtifact(uri)
+	name, ok := parseArtifact(uri)
 	if !ok {
 		// Parsing may have cut a secret in two, so the whole URI is redacted and parsed again.
-		name, _ = ParseArtifact(s.Secrets().Text(uri))
+		name, _ = parseArtifact(s.Secrets().Text(uri))
 		return nil, noArtifact(name, nil)
 	}
 	call.Handle = cmp.Or(name.Handle, call.Handle)
@@ -74,7 +74,7 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	if err := ses.Permit(ctx, PermitRequest{Call: call, Path: name.File}); err != nil {
 		return nil, err
 	}
-	if err := ses.begun(ctx); err != nil {
+	if err := ses.ensureStarted(ctx); err != nil {
 		return nil, err
 	}
 	if ses.broken.Load() {
@@ -91,17 +91,23 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	}
 	defer slot.Release()
 	data, err := ses.artifact(ctx, name.File, call.Remote)
+	if err != nil {
+		return nil, unread(name, err)
+	}
+	return name.part(data, maxArtifactPart), nil
+}
+
+// unread returns the error for the client for an error of reading a file of a session.
+func unread(name artifactName, err error) *Error {
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
-		return nil, noArtifact(name, err)
+		return noArtifact(name, err)
 	case errors.Is(err, errLarge):
-		return nil, fault.ArtifactTooLarge.Because(err, "{path}", fault.Quote(name.File))
+		return fault.ArtifactTooLarge.Because(err, "{path}", fault.Quote(name.File))
 	case errors.Is(err, provenance.ErrUnavailable):
-		return nil, fault.OfRecord(err)
-	case err != nil:
-		return nil, fault.Internal(err)
+		return fault.OfRecord(err)
 	}
-	return name.Part(data, MaxArtifactPart), nil
+	return fault.Internal(err)
 }
 
 // ArtifactNames returns the names after [artifact.Base] for the session of a call, sorted: the files that a
@@ -207,7 +213,7 @@ func (s *Session) viewer(remote bool) *cfharness.Viewer {
 	}
 }
 
-func noArtifact(name ArtifactName, err error) *Error {
+func noArtifact(name artifactName, err error) *Error {
 	return fault.ArtifactUnknown.Because(err, "{uri}", strconv.Quote(ArtifactBase+policy.Clip(name.File)))
 }
 
@@ -228,16 +234,16 @@ type ArtifactPart struct {
 // IsArtifact reports whether uri names a session artifact, whether or not it exists.
 func IsArtifact(uri string) bool { return strings.HasPrefix(uri, ArtifactBase) }
 
-// ArtifactName is the URI of an artifact, parsed.
-type ArtifactName struct {
+// artifactName is the URI of an artifact, parsed.
+type artifactName struct {
 	File   string // of the session's directory
 	Offset int64  // in bytes, to read from
 	Handle string // of the activation, or ""
 }
 
-// ParseArtifact reads NAME, NAME?offset=N, NAME?activation=HANDLE or both after [ArtifactBase]. A duplicate
+// parseArtifact reads NAME, NAME?offset=N, NAME?activation=HANDLE or both after [ArtifactBase]. A duplicate
 // key is refused: another reader could take the other one.
-func ParseArtifact(uri string) (name ArtifactName, ok bool) {
+func parseArtifact(uri string) (name artifactName, ok bool) {
 	rest, ok := strings.CutPrefix(uri, ArtifactBase)
 	file, query, asks := strings.Cut(rest, "?")
 	name.File = file
@@ -264,8 +270,8 @@ func ParseArtifact(uri string) (name ArtifactName, ok bool) {
 	return name, true
 }
 
-// From returns the URI of the part of an artifact that starts at offset.
-func (n ArtifactName) From(offset int64) string {
+// from returns the URI of the part of an artifact that starts at offset.
+func (n artifactName) from(offset int64) string {
 	uri := fmt.Sprintf("%s%s?offset=%d", ArtifactBase, n.File, offset)
 	if n.Handle != "" {
 		uri += "&activation=" + url.QueryEscape(n.Handle)
@@ -273,9 +279,9 @@ func (n ArtifactName) From(offset int64) string {
 	return uri
 }
 
-// Part returns what one read of an artifact returns, at most a number of bytes; text is cut between
+// part returns what one read of an artifact returns, at most a number of bytes; text is cut between
 // characters.
-func (n ArtifactName) Part(data []byte, most int64) *ArtifactPart {
+func (n artifactName) part(data []byte, most int64) *ArtifactPart {
 	a := &ArtifactPart{Size: int64(len(data)), Digest: digest.FromBytes(data),
 		MIMEType: "application/octet-stream",
 		Text:     utf8.Valid(data) && bytes.IndexByte(data, 0) < 0}
@@ -298,7 +304,7 @@ func (n ArtifactName) Part(data []byte, most int64) *ArtifactPart {
 	// The answer must not keep the whole output in memory.
 	a.Data = bytes.Clone(data[start:end])
 	if end < a.Size {
-		a.Next = n.From(end)
+		a.Next = n.from(end)
 	}
 	return a
 }

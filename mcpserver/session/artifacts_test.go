@@ -58,7 +58,7 @@ func (b *bench) mustHave(call Call, name string) string {
 func TestArtifactsOfAProcess(t *testing.T) {
 	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand}})
 	call := Call{Principal: local}
-	if a, err := b.shown(call, "outputs/x.stdout"); code(err) != "resource_not_found" || b.Current().began {
+	if a, err := b.shown(call, "outputs/x.stdout"); code(err) != "resource_not_found" || b.Current().started {
 		t.Errorf("an output before the first event: %+v, %v", a, err)
 	}
 	// The first reading begins the session, and leaves nothing else in it.
@@ -304,9 +304,9 @@ func (b *bench) inUse(ses *Session) bool {
 
 func TestArtifactParts(t *testing.T) {
 	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand}})
-	text := bytes.Repeat([]byte("€uro "), MaxArtifactPart/7*2)
+	text := bytes.Repeat([]byte("€uro "), maxArtifactPart/7*2)
 	b.runner.result.Stdout = sandbox.Stream{Head: text, Total: int64(len(text))}
-	b.runner.result.Out = []sandbox.OutFile{{Name: "blob", Data: bytes.Repeat([]byte{0xff, 0}, MaxArtifactPart*3/4)}}
+	b.runner.result.Out = []sandbox.OutFile{{Name: "blob", Data: bytes.Repeat([]byte{0xff, 0}, maxArtifactPart*3/4)}}
 	b.load("demo")
 	result, err := b.run("demo", "scripts/ok.sh")
 	if err != nil {
@@ -319,7 +319,7 @@ func TestArtifactParts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if first.Text != (stream == "stdout") || len(first.Data) > MaxArtifactPart || first.Next == "" || first.Text && strings.HasSuffix(strings.ToValidUTF8(string(first.Data), "\uFFFD"), "\uFFFD") {
+		if first.Text != (stream == "stdout") || len(first.Data) > maxArtifactPart || first.Next == "" || first.Text && strings.HasSuffix(strings.ToValidUTF8(string(first.Data), "\uFFFD"), "\uFFFD") {
 			t.Errorf("%s: %d bytes, next %s", stream, len(first.Data), first.Next)
 		}
 		if got := b.mustHave(call, name); got != string(want) {
@@ -418,15 +418,15 @@ func FuzzArtifactURI(f *testing.F) {
 	ses := &Session{released: map[string][]string{"a": {"outputs/a.stdout"}}}
 	f.Add(ArtifactBase + "session.json?activation=H&offset=1")
 	f.Fuzz(func(t *testing.T, uri string) {
-		name, ok := ParseArtifact(uri)
+		name, ok := parseArtifact(uri)
 		if !ok {
 			return
 		}
 		if name.Offset < 0 || !strings.HasPrefix(uri, ArtifactBase+name.File) {
 			t.Errorf("artifact.Parse(%q) = %+v", uri, name)
 		}
-		if again, ok := ParseArtifact(name.From(name.Offset)); !ok || again != name {
-			t.Errorf("artifact.Parse(%q) = %+v, want %+v", name.From(name.Offset), again, name)
+		if again, ok := parseArtifact(name.from(name.Offset)); !ok || again != name {
+			t.Errorf("artifact.Parse(%q) = %+v, want %+v", name.from(name.Offset), again, name)
 		}
 		known := slices.Concat(sharedArtifacts, localArtifacts, []string{"outputs/a.stdout"})
 		if ses.shows(name.File, false) != slices.Contains(known, name.File) {
@@ -452,10 +452,10 @@ func FuzzPart(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, most uint8) {
 		most = max(most, utf8.UTFMax)
 		text := utf8.Valid(data) && bytes.IndexByte(data, 0) < 0
-		name := ArtifactName{File: "outputs/x"}
+		name := artifactName{File: "outputs/x"}
 		var whole []byte
 		for reads := 0; ; reads++ {
-			a := name.Part(data, int64(most))
+			a := name.part(data, int64(most))
 			if a.Text != text || a.Size != int64(len(data)) || a.Digest != godigest.FromBytes(data) || len(a.Data) > int(most) {
 				t.Fatalf("part at %d = %+v of %q", name.Offset, a, data)
 			}
@@ -466,7 +466,7 @@ func FuzzPart(f *testing.F) {
 			if a.Next == "" {
 				break
 			}
-			next, ok := ParseArtifact(a.Next)
+			next, ok := parseArtifact(a.Next)
 			if !ok || next.Offset != name.Offset+int64(len(a.Data)) || reads > len(data) {
 				t.Fatalf("part at %d continues with %s", name.Offset, a.Next)
 			}
@@ -475,7 +475,7 @@ func FuzzPart(f *testing.F) {
 		if !bytes.Equal(whole, data) {
 			t.Errorf("the parts are %q, want %q", whole, data)
 		}
-		if past := (ArtifactName{Offset: int64(len(data)) + 9}); len(past.Part(data, int64(most)).Data) != 0 {
+		if past := (artifactName{Offset: int64(len(data)) + 9}); len(past.part(data, int64(most)).Data) != 0 {
 			t.Error("there is something behind the end")
 		}
 	})
@@ -484,7 +484,7 @@ func FuzzPart(f *testing.F) {
 // A part that is asked for inside a character begins with it.
 func TestPartInsideCharacter(t *testing.T) {
 	for offset, want := range map[int64]string{0: "€€", 1: "€€", 2: "€€", 3: "€€", 4: "€€", 6: "€"} {
-		if got := (ArtifactName{Offset: offset}).Part([]byte("€€€"), 7); string(got.Data) != want {
+		if got := (artifactName{Offset: offset}).part([]byte("€€€"), 7); string(got.Data) != want {
 			t.Errorf("at %d: %q, want %q", offset, got.Data, want)
 		}
 	}

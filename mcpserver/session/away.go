@@ -64,7 +64,7 @@ func (s *Session) executeAway(ctx context.Context, r *run, worker elsewhere.Slot
 		defer r.reportRun()()
 	}
 	done, err := worker.Run(ctx, elsewhere.Encode(elsewhere.Job{Run: r.output, Session: s.id, At: r.at,
-		Method: r.call.Method, Principal: r.call.Principal.Name, Mode: r.mode, Unnamed: r.call.Unnamed(),
+		Method: r.call.Method, Principal: r.call.Principal.Name, Mode: r.mode, Unnamed: r.call.unnamed(),
 		Skill: r.script.skill.Path, Path: r.script.path, Tree: r.tree.Digest, Args: r.in.Args, Cwd: r.in.Cwd,
 		Stdin: r.in.Stdin, Timeout: r.in.Timeout, Limits: r.cmd.Limits, Grant: r.grant.Grant}))
 	switch {
@@ -276,39 +276,16 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	if err := json.Unmarshal(data, &job); err != nil {
 		return err
 	}
-	// The configuration of this worker may narrow the principal to a profile, and the job must not
-	// widen that.
-	principal := s.cfg.Principals[job.Principal]
-	// The sending server has checked the evidence.
-	principal.Name, principal.Evidence = job.Principal, true
-	call := Call{Method: job.Method, Principal: principal, Remote: true, Mode: job.Mode}
-	// The grant rested on a prompt slot, which the job does not contain.
-	if job.Grant.Evidence != "" && job.Grant.Evidence != policy.EvidenceApproval {
-		call.Slot = &policy.PromptSlot{Role: policy.DirectCommand}
-	}
-	ses := &Session{Sessions: s, id: job.Session, principal: call.Principal, raised: new(earlier.Mode)}
-	r := &run{request: ses.newRequest(call, policy.SideEffect), at: job.At, secrets: s.Secrets(),
-		in: RunRequest{Call: call, Skill: job.Skill, Path: job.Path, Args: job.Args, Cwd: job.Cwd,
-			Timeout: job.Timeout, Stdin: job.Stdin}}
-	r.output = job.Run
+	ses, r := s.jobRun(&job)
 	f, err := ses.jobScript(ctx, &job)
 	if err != nil {
 		return err
 	}
-	facts := ses.runFacts(r.request, &r.in, f)
-	facts.Unnamed = job.Unnamed
-	if job.Grant.Evidence == policy.EvidenceApproval {
-		facts.Approved = policy.ApprovalOfCall
-	}
-	r.grant.Grant, err = ses.decide(r.request, f.skill, facts)
+	r.grant.Grant, err = ses.authorizeJob(r, f, &job)
 	if err != nil {
 		return err
 	}
 	r.script = f
-	// The entry of this server may name the host, but a job is for the sandbox only.
-	if r.grant.Target == policy.TargetHost {
-		return fault.WorkedOnHost.Because(nil)
-	}
 	if err := ses.check(r, f); err != nil {
 		return err
 	}
@@ -343,6 +320,44 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	done.Argv, done.Ran, done.Cwd, done.Env = r.cmd.argv, r.cmd.ran, r.cmd.cwd,
 		cfharness.SummarizeEnv(slices.Clone(r.cmd.added))
 	return nil
+}
+
+// jobRun returns the run of a job, and a session for it that has no record.
+func (s *Sessions) jobRun(job *elsewhere.Job) (*Session, *run) {
+	// The configuration of this worker may narrow the principal to a profile, and the job must not
+	// widen that.
+	principal := s.cfg.Principals[job.Principal]
+	// The sending server has checked the evidence.
+	principal.Name, principal.Evidence = job.Principal, true
+	call := Call{Method: job.Method, Principal: principal, Remote: true, Mode: job.Mode}
+	// The grant rested on a prompt slot, which the job does not contain.
+	if job.Grant.Evidence != "" && job.Grant.Evidence != policy.EvidenceApproval {
+		call.Slot = &policy.PromptSlot{Role: policy.DirectCommand}
+	}
+	ses := &Session{Sessions: s, id: job.Session, principal: call.Principal, raised: new(earlier.Mode)}
+	r := &run{request: ses.newRequest(call, policy.SideEffect), at: job.At, secrets: s.Secrets(),
+		in: RunRequest{Call: call, Skill: job.Skill, Path: job.Path, Args: job.Args, Cwd: job.Cwd,
+			Timeout: job.Timeout, Stdin: job.Stdin}}
+	r.output = job.Run
+	return ses, r
+}
+
+// authorizeJob evaluates the policy of this server for the script of a job. The user was asked by the server
+// that sent the job.
+//
+// Errors: the errors of [policy.Policy.Decide], *Error.
+func (s *Session) authorizeJob(r *run, f *scriptFile, job *elsewhere.Job) (policy.Grant, error) {
+	facts := s.runFacts(r.request, &r.in, f)
+	facts.Unnamed = job.Unnamed
+	if job.Grant.Evidence == policy.EvidenceApproval {
+		facts.Approved = policy.ApprovalOfCall
+	}
+	grant, err := s.decide(r.request, f.skill, facts)
+	// The entry of this server may name the host, but a job is for the sandbox only.
+	if err == nil && grant.Target == policy.TargetHost {
+		err = fault.WorkedOnHost.Because(nil)
+	}
+	return grant, err
 }
 
 // unfinishedRun returns the run of a recorded request, with the fields that the record has.

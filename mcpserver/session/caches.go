@@ -230,37 +230,9 @@ func (s *Sessions) compile(
 	} else if size > maxCachedTree {
 		return "", fmt.Errorf("the tree has %d bytes, the most is %d", size, maxCachedTree)
 	}
-	runner, err := s.cfg.Runner(ctx)
+	left, err := s.runCompiler(ctx, job, interpreter, tree.Digest)
 	if err != nil {
 		return "", err
-	}
-	// The tree was checked before the run that has just ended; it may have been damaged since.
-	tree, err = s.cfg.Trees.Tree(ctx, tree.Digest)
-	if err != nil {
-		return "", err
-	}
-	handle, err := tree.Open()
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, handle.Close()) }()
-	limits := s.rules.Load().Limits
-	// With 0, the limit of processor time follows from the lower timeout.
-	limits.Timeout, limits.CPU, limits.Output = min(cacheTimeout, limits.WithDefaults().Timeout), 0, 64<<10
-	result, err := runner.Run(ctx, &sandbox.Cmd{
-		Argv: job.Argv, Env: job.Env, Stdin: job.Stdin, Interpreter: interpreter, Tree: handle,
-		Limits: limits,
-	})
-	if err != nil {
-		return "", err
-	}
-	if result.Outcome != sandbox.Exited || result.ExitCode != 0 || result.OutSkips > 0 {
-		return "", fmt.Errorf("the compiler ended with %s, exit code %d, %d files left out: %.300q",
-			result.Outcome, result.ExitCode, result.OutSkips, result.Stderr.Head)
-	}
-	left := make(map[string][]byte, len(result.Out))
-	for _, f := range result.Out {
-		left[f.Name] = f.Data
 	}
 	files, err := job.Files(left)
 	if err != nil || len(files) == 0 {
@@ -271,4 +243,43 @@ func (s *Sessions) compile(
 		return "", err
 	}
 	return stored.Digest, nil
+}
+
+// runCompiler runs a compiler over a stored tree in the sandbox and returns the files that it left, by name.
+func (s *Sessions) runCompiler(
+	ctx context.Context, job *script.CacheJob, interpreter *sandbox.Interpreter, of digest.Digest,
+) (left map[string][]byte, err error) {
+	runner, err := s.cfg.Runner(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The tree was checked before the run that has just ended; it may have been damaged since.
+	tree, err := s.cfg.Trees.Tree(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	handle, err := tree.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, handle.Close()) }()
+	limits := s.rules.Load().Limits
+	// With 0, the limit of processor time follows from the lower timeout.
+	limits.Timeout, limits.CPU, limits.Output = min(cacheTimeout, limits.WithDefaults().Timeout), 0, 64<<10
+	result, err := runner.Run(ctx, &sandbox.Cmd{
+		Argv: job.Argv, Env: job.Env, Stdin: job.Stdin, Interpreter: interpreter, Tree: handle,
+		Limits: limits,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if result.Outcome != sandbox.Exited || result.ExitCode != 0 || result.OutSkips > 0 {
+		return nil, fmt.Errorf("the compiler ended with %s, exit code %d, %d files left out: %.300q",
+			result.Outcome, result.ExitCode, result.OutSkips, result.Stderr.Head)
+	}
+	left = make(map[string][]byte, len(result.Out))
+	for _, f := range result.Out {
+		left[f.Name] = f.Data
+	}
+	return left, nil
 }

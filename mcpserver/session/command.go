@@ -205,13 +205,10 @@ func (s *Session) giveWorkspace(ctx context.Context, r *run, c *command) error {
 	if r.grant.Entry.Workspace == string(sandbox.WorkspaceNone) {
 		return nil
 	}
-	c.Workspace = s.cfg.Workspace
-	if s.clientNames(r.rules, r.call) {
-		opened, err := r.rules.ClientWorkspace(r.call.Workspace)
-		if err != nil {
-			return fault.WorkspaceDenied.Because(err)
-		}
-		c.Workspace, c.named = opened, true
+	var err error
+	c.Workspace, c.named, err = s.openWorkspace(r.rules, r.call)
+	if err != nil {
+		return fault.WorkspaceDenied.Because(err)
 	}
 	c.Workspace.Mode = narrower(c.Workspace.Mode, r.grant.Entry)
 	if c.secrets != nil {
@@ -231,6 +228,23 @@ func (s *Session) giveWorkspace(ctx context.Context, r *run, c *command) error {
 // clientNames reports whether the workspace of a call is the directory that its client names.
 func (s *Session) clientNames(rules *inForce, call Call) bool {
 	return rules.ClientWorkspace != nil && !call.Remote && call.Workspace.Path != ""
+}
+
+// hasWorkspace reports whether there is a workspace for a call, of the client or of the server.
+func (s *Session) hasWorkspace(rules *inForce, call Call) bool {
+	return s.clientNames(rules, call) || rank(s.cfg.Workspace.Mode) > 0
+}
+
+// openWorkspace returns the workspace of a call. It is open for this call only, and the caller closes it, if
+// the client named it.
+//
+// Errors: the errors of [Config.ClientWorkspace].
+func (s *Session) openWorkspace(rules *inForce, call Call) (_ sandbox.Workspace, named bool, err error) {
+	if !s.clientNames(rules, call) {
+		return s.cfg.Workspace, false, nil
+	}
+	opened, err := rules.ClientWorkspace(call.Workspace)
+	return opened, err == nil, err
 }
 
 // rank returns the position of a workspace mode in the order of access; 0 is no access.
@@ -297,18 +311,24 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	case script.Python3, script.Deno:
 		s.mountCache(ctx, r, c)
 	}
+	c.Cwd, err = sandboxCwd(r.in.Cwd, c)
+	return err
+}
 
+// sandboxCwd returns the directory in which a command starts in the sandbox; "" is the sandbox's default.
+//
+// Errors: *Error for the workspace of a command without one.
+func sandboxCwd(cwd string, c *command) (string, error) {
+	if rank(c.Workspace.Mode) > 0 {
+		return cwd, nil
+	}
 	// The sandbox would report a directory that does not exist, although the cause is the missing workspace.
-	c.Cwd = r.in.Cwd
-	at, below := strings.CutPrefix(path.Clean(c.Cwd), sandbox.WorkspaceDir)
-	if below && (at == "" || at[0] == '/') && rank(c.Workspace.Mode) == 0 {
-		return fault.CwdWithoutWorkspace.Because(nil)
+	at, below := strings.CutPrefix(path.Clean(cwd), sandbox.WorkspaceDir)
+	if below && (at == "" || at[0] == '/') {
+		return "", fault.CwdWithoutWorkspace.Because(nil)
 	}
 	// Without a workspace, a script that writes into its current directory makes output for its caller.
-	if c.Cwd == "" && rank(c.Workspace.Mode) == 0 {
-		c.Cwd = sandbox.OutDir
-	}
-	return nil
+	return cmp.Or(cwd, sandbox.OutDir), nil
 }
 
 // holdsTree reports whether an entry approves all files of the skill, so that they may be imported. An entry

@@ -94,7 +94,7 @@ func TestCauseOfNoRecord(t *testing.T) {
 		}
 	}
 	b.records.broken.Store(true)
-	wantCause("the start", b.session(Call{Principal: local}).begun(t.Context()))
+	wantCause("the start", b.session(Call{Principal: local}).ensureStarted(t.Context()))
 	b.records.broken.Store(false)
 	b.load("demo")
 	b.Current().background.Wait()

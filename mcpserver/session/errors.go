@@ -22,8 +22,10 @@ type refusal struct {
 	code           policy.Code
 	detail, remedy string // with words in braces; an empty remedy is the one of the code
 	plain          string // the detail in words for a user, if detail is the reference's text
-	operator       string // remedy with flags and commands, which clients are not shown; "": remedy
-	rule           string // "": the code
+	// operator is the remedy with flags and commands, which clients are not shown; "": the remedy of the row,
+	// or else that of the code for the operator.
+	operator string
+	rule     string // "": the code
 }
 
 // The table of these denials, by code.
@@ -113,7 +115,8 @@ func (r *request) denial(why refusal, skill, path string, words ...string) *poli
 	detail := method + strings.TrimPrefix(fill.Replace(why.detail), method)
 	d := policy.NewDenial(why.code, detail, fill.Replace(cmp.Or(why.remedy, why.code.Remedy())))
 	d.Plain = fill.Replace(cmp.Or(why.plain, why.detail))
-	d.Skill, d.Path, d.Operator = skill, path, cmp.Or(fill.Replace(why.operator), d.Remedy)
+	d.Skill, d.Path = skill, path
+	d.Operator = fill.Replace(cmp.Or(why.operator, why.remedy, why.code.Operator()))
 	if why.rule != "" {
 		d.RuleID = why.rule
 	}

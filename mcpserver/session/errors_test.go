@@ -10,6 +10,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // A refusal without a remedy of its own has the one of its code, in which no word is left to replace.
@@ -21,6 +22,28 @@ func TestRemedyOfCode(t *testing.T) {
 			regexp.MustCompile(`\{\w+\}`).MatchString(d.Remedy) {
 			t.Errorf("%s has the remedies %q and %q", why.code, d.Remedy, d.Operator)
 		}
+	}
+}
+
+// The operator's remedy of a refusal without one is that of its code for the operator, as for the policy's refusals.
+func TestOperatorRemedyOfCode(t *testing.T) {
+	r := &request{call: Call{Method: "m"}}
+	code := policy.CodeOutputOpaque
+	for _, tt := range []struct {
+		why  refusal
+		want string
+	}{
+		{refusal{code: code}, code.Operator()},
+		{refusal{code: code, remedy: "ask"}, "ask"},
+		{refusal{code: code, remedy: "ask", operator: "set"}, "set"},
+		{refusal{code: code, operator: "set"}, "set"},
+	} {
+		if d := r.denial(tt.why, "s", "p"); d.Operator != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.why, d.Operator, tt.want)
+		}
+	}
+	if code.Operator() == code.Remedy() {
+		t.Errorf("%s has one remedy for both", code)
 	}
 }
 

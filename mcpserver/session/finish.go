@@ -232,10 +232,15 @@ func (r *run) extension(
 		x.Network, x.HostCWD = "host", r.secrets.Text(r.cmd.hostCwd)
 		return x
 	}
-	if r.cmd.proxy == nil {
-		return x
+	if r.cmd.proxy != nil {
+		x.Network, x.Unlisted = strings.Join(r.grant.Entry.Network, " "), r.cmd.proxy.Unlisted()
+		x.Connections = r.connections()
 	}
-	x.Network, x.Unlisted = strings.Join(r.grant.Entry.Network, " "), r.cmd.proxy.Unlisted()
+	return x
+}
+
+// connections returns the record of the connections of a run with a network.
+func (r *run) connections() (rows []cfharness.Connection) {
 	for _, c := range r.cmd.proxy.Connections() {
 		// The script chose the host name, which may contain a secret.
 		row := cfharness.Connection{
@@ -245,9 +250,16 @@ func (r *run) extension(
 		if c.Address.IsValid() {
 			row.Address = c.Address.String()
 		}
-		x.Connections = append(x.Connections, row)
+		rows = append(rows, row)
 	}
-	return x
+	return rows
+}
+
+// output is one stream of a run: in the answer, in the record, and as the runtime observed it.
+type output struct {
+	stream *Stream
+	record *cfharness.StreamSummary
+	is     *cfharness.StreamObservation
 }
 
 // withhold removes from an answer the output that the caller may not see: if the entry is opaque, all of it,
@@ -260,48 +272,29 @@ func (s *Session) withhold(
 	released := cfharness.ReadSandboxResult(result.Mediation)
 	opaque := r.grant.Release == policy.ReleaseOpaque
 	var events []*provenance.Event
-	for _, of := range []struct {
-		stream *Stream
-		record *cfharness.StreamSummary
-		is     *cfharness.StreamObservation
-	}{
-		{&answer.Stdout, &x.Stdout, &released.Stdout},
-		{&answer.Stderr, &x.Stderr, &released.Stderr},
+	for _, o := range []output{
+		{&answer.Stdout, &x.Stdout, &released.Stdout}, {&answer.Stderr, &x.Stderr, &released.Stderr},
 	} {
-		if opaque && of.is.Policy == cfharness.PolicyObserved {
-			of.is.Policy = cfharness.PolicyOpaque
+		if opaque && o.is.Policy == cfharness.PolicyObserved {
+			o.is.Policy = cfharness.PolicyOpaque
 		}
-		segments := of.is.Segments
-		of.is.Segments, of.is.ByteLength, of.is.Truncated = nil, nil, of.is.Truncated || of.stream.Truncated
-		if of.is.Policy == cfharness.PolicyObserved {
-			of.is.Reason = ""
-			if result.Mediation == nil {
-				continue
-			}
-			// The runtime labeled the output before it was redacted, so its segments still contain the
-			// secrets.
-			lets := r.secrets.Text(segmentsText(segments))
-			if lets != of.stream.Head+of.stream.Tail {
-				// The runtime releases other bytes than the script wrote: only the released ones are shown.
-				of.stream.Head, of.stream.Tail, answer.Sealed = lets, "", true
-			}
+		segments := o.is.Segments
+		o.is.Segments, o.is.ByteLength, o.is.Truncated = nil, nil, o.is.Truncated || o.stream.Truncated
+		if o.is.Policy != cfharness.PolicyObserved {
+			answer.Sealed = true
+			events = append(events, s.withholdStream(r, o, opaque))
 			continue
 		}
-		why := outputDenied
-		if of.is.Policy == cfharness.PolicyOpaque {
-			why, of.is.Reason, of.is.ByteLength = outputOpaque, "", &of.stream.Total
+		o.is.Reason = ""
+		if result.Mediation == nil {
+			continue
 		}
-		// A script could encode a secret in the length of its output, and whether it was truncated.
-		if opaque {
-			of.is.ByteLength, of.is.Truncated = nil, false
+		// The runtime labeled the output before it was redacted, so its segments still contain the secrets.
+		lets := r.secrets.Text(segmentsText(segments))
+		if lets != o.stream.Head+o.stream.Tail {
+			// The runtime releases other bytes than the script wrote: only the released ones are shown.
+			o.stream.Head, o.stream.Tail, answer.Sealed = lets, "", true
 		}
-		of.is.Reason = policy.Clip(of.is.Reason)
-		answer.Sealed = true
-		of.record.Withheld, of.record.Salt = of.is.Policy, rand.Text()
-		// By the object, a program can distinguish a withheld stream from an empty one.
-		object, event := s.withheld(r, of.is, of.record, why)
-		of.stream.Head, of.stream.Tail, of.stream.Withheld = "", "", object
-		events = append(events, event)
 	}
 	answer.ExitWithheld = released.ExitCode.Policy != cfharness.PolicyObserved
 	answer.Sealed, x.ExitWithheld = answer.Sealed || answer.ExitWithheld, answer.ExitWithheld
@@ -327,25 +320,35 @@ func segmentsText(segments []cfharness.StreamSegment) string {
 	return b.String()
 }
 
-// withheld returns the object that replaces a stream, and the event that records it.
-func (s *Session) withheld(
-	r *run, is *cfharness.StreamObservation, record *cfharness.StreamSummary, why refusal,
-) (*cfharness.ObservationDenied, *provenance.Event) {
-	handle, now := r.output+":"+is.Channel, provenance.Stamp(s.cfg.Now())
-	denial := r.denial(why, r.script.skill.Path, r.script.path, "{stream}", is.Channel, "{handle}", handle,
-		"{session}", s.id, "{reason}", cmp.Or(is.Reason, is.Channel+" was not released by CFC policy"))
+// withholdStream replaces a stream of an answer by an object, by which a program can distinguish it from an
+// empty one, and returns the event that records it.
+func (s *Session) withholdStream(r *run, o output, opaque bool) *provenance.Event {
+	why := outputDenied
+	if o.is.Policy == cfharness.PolicyOpaque {
+		why, o.is.Reason, o.is.ByteLength = outputOpaque, "", &o.stream.Total
+	}
+	// A script could encode a secret in the length of its output, and whether it was truncated.
+	if opaque {
+		o.is.ByteLength, o.is.Truncated = nil, false
+	}
+	o.is.Reason = policy.Clip(o.is.Reason)
+	o.record.Withheld, o.record.Salt = o.is.Policy, rand.Text()
+	handle, now := r.output+":"+o.is.Channel, provenance.Stamp(s.cfg.Now())
+	denial := r.denial(why, r.script.skill.Path, r.script.path, "{stream}", o.is.Channel,
+		"{reason}", cmp.Or(o.is.Reason, o.is.Channel+" was not released by CFC policy"))
 	object := s.object(denial)
 	object.Handle = &cfharness.OpaqueHandle{Type: cfharness.TypeOpaqueHandle, HandleID: handle, Scope: "run",
-		CreatedAt: now, PassThrough: is.Policy == cfharness.PolicyOpaque}
-	object.ByteLength = is.ByteLength
+		CreatedAt: now, PassThrough: o.is.Policy == cfharness.PolicyOpaque}
+	object.ByteLength = o.is.ByteLength
 	// The plain digest of a short text reveals the text to anyone who can guess it. The salt is in the record
 	// only.
-	object.Digest = digest.FromString(record.Salt + record.Digest.String())
+	object.Digest = digest.FromString(o.record.Salt + o.record.Digest.String())
+	o.stream.Head, o.stream.Tail, o.stream.Withheld = "", "", object
 	row := cfharness.PolicyEvent{Type: cfharness.TypePolicyEvent, Severity: cfharness.SeverityDenied,
 		Mode: r.mode.String(), ToolID: r.call.Method, Detail: object.Detail, At: now,
 		ToolCallID: r.call.ToolCallID, ObservationDenied: object}
-	return object, &provenance.Event{Kind: provenance.KindPolicyDenied, Skill: object.Skill,
-		Path: object.Path, Detail: object.Code + ": " + object.Detail, Row: encode(row)}
+	return &provenance.Event{Kind: provenance.KindPolicyDenied, Skill: object.Skill, Path: object.Path,
+		Detail: object.Code + ": " + object.Detail, Row: encode(row)}
 }
 
 // Most characters of a run's output that are shown, of both streams together. The session's records have the
@@ -423,8 +426,8 @@ const (
 	// a message of 8 MiB, which is what many readers accept.
 	maxWholeBytes = 3 << 20
 
-	// MaxWhole is the most characters of each stream if they are larger: none has more than 6 bytes.
-	MaxWhole = maxWholeBytes / 2 / 6
+	// maxWhole is the most characters of each stream if they are larger: none has more than 6 bytes.
+	maxWhole = maxWholeBytes / 2 / 6
 )
 
 // fitsMessage reports whether a value takes at most maxWholeBytes bytes of JSON.
@@ -443,7 +446,7 @@ func fitStreams(streams ...*Stream) {
 		return
 	}
 	for _, s := range streams {
-		s.cut(MaxWhole*2/3, MaxWhole/3)
+		s.cut(maxWhole*2/3, maxWhole/3)
 	}
 }
 

@@ -329,7 +329,7 @@ func TestWholeStreams(t *testing.T) {
 	}{
 		"whole":                  {sandbox.Stream{Head: []byte(long), Total: int64(len(long))}, long, 0},
 		"kept":                   {sandbox.Stream{Head: []byte("begin\n"), Tail: []byte("end\n"), Total: 1000, Truncated: true}, "begin\nend\n", 996},
-		"too much for a message": {sandbox.Stream{Head: []byte(wide), Total: int64(len(wide))}, "", 600_000 - MaxWhole/3},
+		"too much for a message": {sandbox.Stream{Head: []byte(wide), Total: int64(len(wide))}, "", 600_000 - maxWhole/3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, benchOptions{policy: direct})

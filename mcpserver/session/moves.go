@@ -63,7 +63,7 @@ func (s *Sessions) locate(ctx context.Context, call Call) (*Session, error) {
 //
 // Errors: as locate.
 func (s *Sessions) claim(ctx context.Context, call Call, ses *Session) (*Session, error) {
-	if err := ses.begun(ctx); err != nil {
+	if err := ses.ensureStarted(ctx); err != nil {
 		return nil, err
 	}
 	id, err := s.cfg.Peers.Name(ctx, ses.keyed.key, ses.id, elsewhere.Life)
@@ -149,7 +149,7 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 // continued records that a session goes on in its earlier record, and restores its skills and the outcomes of
 // its runs.
 func (s *Session) continued(ctx context.Context, past *cfharness.Recollection) error {
-	if err := s.begin(ctx, provenance.KindSessionResumed); err != nil {
+	if err := s.recordStart(ctx, provenance.KindSessionResumed); err != nil {
 		return err
 	}
 	if _, err := s.resumeActivations(ctx, past, false); err != nil {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
@@ -220,4 +222,27 @@ func TestRunIsCrowdedOut(t *testing.T) {
 	if turn, err := b.queue.Join("other"); err != nil || !turn.Queued() {
 		t.Errorf("another principal's run = %v", err)
 	}
+}
+
+// A run that gets no slot in time is refused with how long it waited and how many come before it, and that is recorded.
+func TestRunIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newQueueBench(t)
+		if _, err := b.queue.Join(local.Name); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		_, err := b.start(t.Context(), nil)
+		failure, ok := errors.AsType[*Error](err)
+		want := "no run slot was free for 2 minutes; runs that come before this one: 1"
+		if !ok || failure.Code != fault.CodeServerBusy || failure.Message != want || time.Since(begun) != 2*time.Minute {
+			t.Errorf("RunScript = %v after %v, want %s", err, time.Since(begun), want)
+		}
+		if rows := b.artifact(provenance.ScriptExecutionsFile); !strings.Contains(rows, want) {
+			t.Errorf("executions:\n%s", rows)
+		}
+		if b.queue.State().Waiting != 1 {
+			t.Errorf("waiting: %+v", b.queue.State())
+		}
+	})
 }

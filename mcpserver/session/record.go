@@ -82,25 +82,26 @@ func (s *Session) record(ctx context.Context, r *request, e *provenance.Event) e
 	return nil
 }
 
-// append records an event of a call. The call waits for it to be on the disk.
+// append records an event of a call, after the first events of the session if they are missing. The call
+// waits for it to be on the disk.
 //
 // Errors: *Error.
 func (s *Session) append(ctx context.Context, r *request, e *provenance.Event) error {
 	// A record is written even if its client disconnects.
 	ctx = context.WithoutCancel(ctx)
 	e.Call = r.id
-	if err := s.lockBegun(ctx); err != nil {
+	if err := s.lockStarted(ctx); err != nil {
 		return err
 	}
 	defer s.closing.RUnlock()
 	return s.write(ctx, e)
 }
 
-// lockBegun makes sure that the record of the session has begun. If it has, the session does not end before
-// the caller unlocks s.closing, which is then read-locked.
+// lockStarted makes sure that the record of the session has been started. If it has, the session does not end
+// before the caller unlocks s.closing, which is then read-locked.
 //
 // Errors: *Error; nothing is locked then.
-func (s *Session) lockBegun(ctx context.Context) error {
+func (s *Session) lockStarted(ctx context.Context) error {
 	s.closing.RLock()
 	if s.ended.Load() {
 		s.closing.RUnlock()
@@ -116,11 +117,11 @@ func (s *Session) lockBegun(ctx context.Context) error {
 	return nil
 }
 
-// begun makes sure that the record of the session has begun.
+// ensureStarted makes sure that the record of the session has been started.
 //
 // Errors: *Error.
-func (s *Session) begun(ctx context.Context) error {
-	err := s.lockBegun(context.WithoutCancel(ctx))
+func (s *Session) ensureStarted(ctx context.Context) error {
+	err := s.lockStarted(context.WithoutCancel(ctx))
 	if err == nil {
 		s.closing.RUnlock()
 	}
@@ -137,11 +138,11 @@ func (s *Session) start(ctx context.Context) error {
 			return nil
 		}
 		// The session continues under the new policy, which the event names.
-		return s.begin(ctx, provenance.KindSessionResumed)
+		return s.recordStart(ctx, provenance.KindSessionResumed)
 	}
-	if !s.began {
+	if !s.started {
 		s.initial = s.startsWith()
-		if err := s.begin(ctx, provenance.KindSessionStarted); err != nil {
+		if err := s.recordStart(ctx, provenance.KindSessionStarted); err != nil {
 			return err
 		}
 	}
@@ -190,7 +191,7 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 // Errors: *Error.
 func (s *Session) keepShown(ctx context.Context, data []byte) (digest.Digest, error) {
 	ctx = context.WithoutCancel(ctx)
-	if err := s.lockBegun(ctx); err != nil {
+	if err := s.lockStarted(ctx); err != nil {
 		return "", err
 	}
 	defer s.closing.RUnlock()
@@ -339,9 +340,9 @@ func (s *Session) startsWith() (all []initialSkill) {
 	return all
 }
 
-// begin writes the event that the session started or was resumed, after the policy snapshot and the run
+// recordStart writes the event that the session started or was resumed, after the policy snapshot and the run
 // manifest that the event names.
-func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
+func (s *Session) recordStart(ctx context.Context, kind provenance.Kind) error {
 	is := s.rules.Load()
 	mode, c := is.Policy.Mode(policy.Mode(s.raised.Load())), s.describe(ctx, is)
 	info := provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol},
@@ -363,7 +364,7 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 	if kind == provenance.KindSessionStarted && s.clientID != "" {
 		e.Detail += ", session of the client: " + strconv.Quote(s.clientID)
 	}
-	if kind == provenance.KindSessionResumed && s.began && is.number != s.under {
+	if kind == provenance.KindSessionResumed && s.started && is.number != s.under {
 		e.Detail += ", configuration changed: " + policy.Clip(is.changed)
 	}
 	if info.Guessed {
@@ -386,7 +387,7 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 	if err != nil {
 		return err
 	}
-	s.began, s.under = true, is.number
+	s.started, s.under = true, is.number
 	return nil
 }
 
@@ -546,9 +547,9 @@ func (s *Session) end(ctx context.Context) error {
 		return nil
 	}
 	s.sequence.Lock()
-	began := s.began
+	started := s.started
 	s.sequence.Unlock()
-	if !began {
+	if !started {
 		return nil
 	}
 	// The snapshots of the registry and of the machine must come before the end in the chain.
@@ -594,7 +595,7 @@ func (s *Session) reopen(ctx context.Context) error {
 	}
 	if s.endRecorded {
 		s.sequence.Lock()
-		err := s.begin(context.WithoutCancel(ctx), provenance.KindSessionResumed)
+		err := s.recordStart(context.WithoutCancel(ctx), provenance.KindSessionResumed)
 		s.sequence.Unlock()
 		if err != nil {
 			return err

@@ -70,7 +70,7 @@ func TestHandlesSurviveRestart(t *testing.T) {
 		{name: "in another protocol session", first: remote(alice, true, "p1", "", ""), then: remote(alice, false, "p2", "", ""), active: true, known: true},
 		{name: "another principal", first: remote(alice, true, "", "", ""), then: remote(bob, false, "", "", "")},
 		{name: "too late", first: remote(alice, true, "", "", ""), then: remote(alice, false, "", "", ""),
-			later: HandleLife + time.Minute},
+			later: earlier.Life + time.Minute},
 		{name: "of a skill that changed", first: remote(alice, true, "", "", ""), then: remote(alice, false, "", "", ""), known: true,
 			change: func(b *bench) {
 				if err := os.WriteFile(filepath.Join(b.root, "demo", "scripts", "ok.sh"), []byte("#!/bin/sh\nrm -r .\n"), 0o644); err != nil {

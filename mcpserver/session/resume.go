@@ -42,7 +42,7 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 	if err != nil {
 		return err
 	}
-	if err := ses.begin(ctx, provenance.KindSessionResumed); err != nil {
+	if err := ses.recordStart(ctx, provenance.KindSessionResumed); err != nil {
 		return fmt.Errorf("resume %s: %w", id, err)
 	}
 	drifts, err := ses.resumeActivations(ctx, past, reload)
@@ -77,7 +77,7 @@ func (s *Sessions) recalled(call Call, id string, past *cfharness.Recollection) 
 	if err != nil {
 		return nil, err
 	}
-	ses.id, ses.child, ses.began = id, past.Child, true
+	ses.id, ses.child, ses.started = id, past.Child, true
 	// The numbers are parts of ids and file names, which must not occur twice in one record.
 	ses.outputs = past.Outputs
 	for _, output := range past.OutputIDs[:min(len(past.OutputIDs), maxTaken)] {
@@ -223,7 +223,7 @@ func (s *Session) restore(ctx context.Context, p *earlier.Session) {
 	// The mode first: no restored skill may be used in a more permissive mode.
 	s.raise(s.rules.Load(), p.Mode)
 	// Only session.started names the parent, so a session that has begun keeps the parent that it recorded.
-	if !s.began && s.parent == "" {
+	if !s.started && s.parent == "" {
 		s.parent = p.ID
 	}
 	for _, row := range p.Activations {

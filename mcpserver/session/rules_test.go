@@ -159,6 +159,20 @@ func TestReplaceWhileWaiting(t *testing.T) {
 	}
 }
 
+// The record has the new policy before the next event of a session, also in the middle of a run.
+func TestReplaceWhileRunning(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.load("demo")
+	b.Current().background.Wait()
+	b.runner.before = func() { b.replaced(policy.Entry{}) }
+	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.events(), "session.started activated script_requested session.resumed script_executed"; got != want {
+		t.Errorf("events = %s, want %s", got, want)
+	}
+}
+
 // An entry without a digest approves nothing that came after it was read, whatever else is replaced.
 func TestReplacePinsNothingLate(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct, allow: []string{"demo:scripts/ok.sh", "late:scripts/a.sh"}})

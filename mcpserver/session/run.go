@@ -319,9 +319,8 @@ func (s *Session) failedRun(ctx context.Context, r *run, turn *turn, err error) 
 func (s *Session) runFacts(r *request, in *RunRequest, f *scriptFile) policy.Request {
 	start := r.rules.pins[f.skill.Path+":"+f.path]
 	facts := policy.Request{
-		Path: f.path, Workspace: s.clientNames(r.rules, in.Call) || rank(s.cfg.Workspace.Mode) > 0,
-		Args: in.Args, Lease: in.Call.Lease, Now: s.cfg.Now(),
-		Unnamed: in.Call.Unnamed(), StartTree: start.tree, StartFile: start.file,
+		Path: f.path, Workspace: s.hasWorkspace(r.rules, in.Call), Args: in.Args, Lease: in.Call.Lease,
+		Now: s.cfg.Now(), Unnamed: in.Call.unnamed(), StartTree: start.tree, StartFile: start.file,
 	}
 	if f.index == nil {
 		return facts

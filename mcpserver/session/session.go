@@ -55,9 +55,6 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// HandleLife is how long an activation handle is valid.
-const HandleLife = earlier.Life
-
 // Config is the configuration of all sessions of a server. Fields are required unless marked optional.
 type Config struct {
 	Registry *skills.Registry
@@ -344,7 +341,7 @@ type Session struct {
 	// sequence is held while events are written that belong together: the first events, the events that
 	// restore an earlier session, the events that could not be written before.
 	sequence   sync.Mutex
-	began      bool              // session.started is written
+	started    bool              // session.started is written
 	under      int               // number of the rules that are recorded
 	initial    []initialSkill    // skills with which it starts and which are not active yet
 	parent     string            // id of the session that it continues or belongs to, or ""
@@ -437,11 +434,8 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	ses.first.Do(func() { ses.resumeClient(ctx, call) })
 	// A run is decided before its first event is on the disk, so the skills of the start must be active by
 	// then.
-	activates := s.rules.Load().Policy.Activates(ses.principal, ses.profile, ses.child)
-	if !ses.child && len(s.preload) > 0 || len(activates) > 0 {
-		if err := ses.begun(ctx); err != nil {
-			return nil, err
-		}
+	if err := ses.activateFirst(ctx); err != nil {
+		return nil, err
 	}
 	if call.Handle == "" || ses.ownsSum(earlier.Sum(call.Handle)) {
 		return ses, nil
@@ -453,6 +447,18 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	}
 	r := ses.newRequest(call, policy.Read)
 	return nil, ses.deny(ctx, r, r.denial(handleUnknown, "", ""))
+}
+
+// activateFirst activates the skills with which the session starts, at the start of its record. A session
+// without such skills begins its record with its first event.
+//
+// Errors: *Error.
+func (s *Session) activateFirst(ctx context.Context) error {
+	activates := s.rules.Load().Policy.Activates(s.principal, s.profile, s.child)
+	if (s.child || len(s.preload) == 0) && len(activates) == 0 {
+		return nil
+	}
+	return s.ensureStarted(ctx)
 }
 
 // noteID reports to the recorder of a call that its session has another id than the call requested.
@@ -477,8 +483,8 @@ func (c *Call) lasting() string {
 	return "mcp-session " + digest.FromString(c.ProtocolSession).Encoded()[:32]
 }
 
-// Unnamed reports whether only a handle connects a call with other calls of its conversation.
-func (c *Call) Unnamed() bool { return c.Remote && c.name() == "" && c.ProtocolSession == "" }
+// unnamed reports whether only a handle connects a call with other calls of its conversation.
+func (c *Call) unnamed() bool { return c.Remote && c.name() == "" && c.ProtocolSession == "" }
 
 // admits reports whether the handle of a session with this profile and parent is valid for a call.
 func (c *Call) admits(profile, parentName string) bool {
@@ -537,7 +543,7 @@ func (s *Session) activate(l *Loaded, source cfharness.Source) (a *activation, b
 	now := s.cfg.Now()
 	if s.handle == "" || !now.Before(s.expires) {
 		s.handle = rand.Text()
-		s.expires = now.Add(HandleLife)
+		s.expires = now.Add(earlier.Life)
 		s.handles[earlier.Sum(s.handle)] = s.expires
 	}
 	a = s.active[l.Skill.Path]

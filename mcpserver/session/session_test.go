@@ -20,6 +20,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/e2e/testtree"
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -495,7 +496,7 @@ func TestHandles(t *testing.T) {
 		t.Errorf("Open with the handle: %v", err)
 	}
 	b.Current().background.Wait() // it reads the clock
-	b.cfg.Now = func() time.Time { return time.Now().Add(HandleLife + time.Hour) }
+	b.cfg.Now = func() time.Time { return time.Now().Add(earlier.Life + time.Hour) }
 	if _, err := b.Open(t.Context(), Call{Method: "run_skill_script", Principal: local, Handle: first.Handle}); code(err) != "activation_unknown" {
 		t.Errorf("Open with an expired handle = %v, want activation_unknown", err)
 	}

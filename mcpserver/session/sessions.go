@@ -108,37 +108,27 @@ func (s *Sessions) parentOf(ctx context.Context, call Call) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return process.id, process.begun(ctx)
+		return process.id, process.ensureStarted(ctx)
 	case name == "":
 		return "", nil
 	}
-	t := s.table
-	parent := t.enter(ctx, func() *Session {
-		if t.process.named(name) && t.process.principal.Name == call.Principal.Name {
-			return t.process
-		}
-		for _, ses := range t.keyed {
-			if ses.id == name && ses.principal.Name == call.Principal.Name {
-				return ses
-			}
-		}
-		return t.keyed[(&Call{Principal: call.Principal}).key(kindClient, name)]
-	})
+	key := earlier.KeyOf(call.Principal.Name, "", "", kindClient, name)
+	parent := s.table.enter(ctx, func() *Session { return s.table.byName(call.Principal.Name, name, key) })
 	if parent != nil {
-		return parent.id, parent.begun(ctx)
+		return parent.id, parent.ensureStarted(ctx)
 	}
 	if s.earlier.IsOf(ctx, name, call.Principal.Name) {
 		return name, nil
 	}
+	var id string
+	var err error
 	if s.cfg.Peers != nil {
-		key := (&Call{Principal: call.Principal}).key(kindClient, name)
-		if id, err := s.cfg.Peers.Find(ctx, key, true); err != nil || id != "" {
-			return id, err
-		}
-		return "", fault.ParentUnknown.Because(nil, "{name}", fault.Quote(name))
+		id, err = s.cfg.Peers.Find(ctx, key, true)
+	} else {
+		id = s.earlier.Named(ctx, s.shortened(name), call.Principal.Name)
 	}
-	if id := s.earlier.Named(ctx, s.shortened(name), call.Principal.Name); id != "" {
-		return id, nil
+	if err != nil || id != "" {
+		return id, err
 	}
 	return "", fault.ParentUnknown.Because(nil, "{name}", fault.Quote(name))
 }
@@ -501,6 +491,20 @@ func (t *table) byHandle(call Call, of map[earlier.Key]*Session) *Session {
 		}
 	}
 	return nil
+}
+
+// byName returns the open session of a principal with a name: its id, the name that the client of the process
+// gave, or the name of a client's session, whose key is key. t.mu is held.
+func (t *table) byName(principal, name string, key earlier.Key) *Session {
+	if t.process.named(name) && t.process.principal.Name == principal {
+		return t.process
+	}
+	for _, ses := range t.keyed {
+		if ses.id == name && ses.principal.Name == principal {
+			return ses
+		}
+	}
+	return t.keyed[key]
 }
 
 // restingOf returns the state of the resting session that gave out the call's handle, or nil.

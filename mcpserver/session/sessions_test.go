@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/mcpserver/admit"
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -182,7 +183,7 @@ func TestRemoteHandles(t *testing.T) {
 	if got := run(bob, ""); got != string(policy.CodeSkillNotActivated) {
 		t.Errorf("bob's run: %s", got)
 	}
-	offset.Store(int64(HandleLife + time.Minute))
+	offset.Store(int64(earlier.Life + time.Minute))
 	refused("too late", remote(alice, false, "", "", loaded.Handle))
 }
 
@@ -321,7 +322,7 @@ func TestSessionsGivenUp(t *testing.T) {
 	own := provenance.CollectOptions{Release: b.GiveUp}
 
 	process := b.session(Call{Principal: alice})
-	if err := process.begun(t.Context()); err != nil {
+	if err := process.ensureStarted(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	named := remote(alice, true, "p", "", "")
@@ -334,7 +335,7 @@ func TestSessionsGivenUp(t *testing.T) {
 	offset.Store(int64(AskLife))
 	load(asked)
 	busy, leave := b.enter(remote(alice, true, "busy", "", ""))
-	if err := busy.begun(t.Context()); err != nil {
+	if err := busy.ensureStarted(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := deleted(provenance.CollectOptions{}); len(got) > 0 {

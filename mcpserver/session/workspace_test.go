@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -141,5 +142,41 @@ func TestClientWorkspace(t *testing.T) {
 				t.Errorf("workspace %s, cwd %s", result.Output.Skillsd.Workspace, result.Output.CWD)
 			}
 		})
+	}
+}
+
+// Without a workspace, a script starts in /out, and its directory cannot be the workspace that is missing.
+func TestCwdInSandbox(t *testing.T) {
+	missing := fault.CwdWithoutWorkspace.Because(nil).Message
+	for _, tt := range []struct {
+		mode      sandbox.WorkspaceMode
+		cwd, want string
+		refused   bool
+	}{
+		{cwd: "", want: sandbox.OutDir},
+		{cwd: ".", want: sandbox.OutDir},
+		{cwd: "/tmp", want: "/tmp"},
+		{cwd: "/workspaces", want: "/workspaces"},
+		{cwd: "/workspace", refused: true},
+		{cwd: "/tmp/../workspace/a", refused: true},
+		{mode: sandbox.WorkspaceRO, cwd: "", want: ""},
+		{mode: sandbox.WorkspaceRO, cwd: "/workspace/a", want: "/workspace/a"},
+	} {
+		b := newBench(t, benchOptions{workspace: tt.mode,
+			policy: policy.Config{Role: policy.DirectCommand, Release: policy.ReleaseObserved}})
+		b.load("demo")
+		ses, call := b.call("run_skill_script")
+		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Cwd: tt.cwd})
+		if tt.refused {
+			if failure, ok := errors.AsType[*Error](err); !ok || failure.Message != missing || b.runner.runs.Load() != 0 {
+				t.Errorf("%q: %v", tt.cwd, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%q: %v", tt.cwd, err)
+		} else if cwd := b.runner.cmd.Load().Cwd; cwd != tt.want {
+			t.Errorf("%q: in %q, want %q", tt.cwd, cwd, tt.want)
+		}
 	}
 }

@@ -45,7 +45,7 @@ type ack struct{ mcp.Result }
 func (t *Task) view() view {
 	at := func(moment time.Time) string { return moment.UTC().Format("2006-01-02T15:04:05.000Z") }
 	return view{TaskID: t.id, Status: t.status, StatusMessage: t.message, CreatedAt: at(t.created),
-		LastUpdatedAt: at(t.updated), TTLMs: TTL.Milliseconds(), PollIntervalMs: pollEvery.Milliseconds()}
+		LastUpdatedAt: at(t.updated), TTLMs: ttl.Milliseconds(), PollIntervalMs: pollEvery.Milliseconds()}
 }
 
 // Missing returns the error for a request that needs the extension and does not declare it.

@@ -40,8 +40,8 @@ import (
 // Extension is the name of the extension in the capabilities of clients and servers.
 const Extension = "io.modelcontextprotocol/tasks"
 
-// TTL is the life of a task from its creation: then a running task is cancelled, and a result is deleted.
-const TTL = time.Hour
+// ttl is the life of a task from its creation: then a running task is cancelled, and a result is deleted.
+const ttl = time.Hour
 
 const (
 	pollEvery   = time.Second // recommended poll interval
@@ -244,7 +244,7 @@ func (s *Store) register(ctx context.Context, t *Task, again <-chan time.Time) b
 		case s.opts.Holders == nil:
 			return true
 		case here:
-			return s.opts.Holders.Put(ctx, holderID(t.owner, t.id), time.Until(t.created.Add(TTL))) == nil
+			return s.opts.Holders.Put(ctx, holderID(t.owner, t.id), time.Until(t.created.Add(ttl))) == nil
 		}
 		select {
 		case <-again:
@@ -269,7 +269,7 @@ func (s *Store) handOver(ctx context.Context, t *Task) *state {
 	default:
 	}
 	t.handedOver = true
-	time.AfterFunc(time.Until(t.created.Add(TTL)), func() {
+	time.AfterFunc(time.Until(t.created.Add(ttl)), func() {
 		// It is forgotten first, so that end does not charge its result.
 		s.forget(t)
 		s.mu.Lock()

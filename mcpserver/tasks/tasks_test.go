@@ -93,7 +93,7 @@ func TestLife(t *testing.T) {
 		b := newBench(t, func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			work := time.Minute
 			if long {
-				work = 2 * TTL
+				work = 2 * ttl
 			}
 			select {
 			case <-time.After(work):
@@ -111,7 +111,7 @@ func TestLife(t *testing.T) {
 		if got := b.get(t, id); got.Result.Status != completed || got.Result.Result.Content[0].Text != "done" {
 			t.Errorf("after its work: %+v", got)
 		}
-		time.Sleep(TTL - 2*time.Minute)
+		time.Sleep(ttl - 2*time.Minute)
 		if got := b.get(t, id); got.Result.Status != completed {
 			t.Errorf("before its life ends: %+v", got)
 		}
@@ -122,7 +122,7 @@ func TestLife(t *testing.T) {
 		}
 		long = true
 		id = b.call(t).Result.TaskID
-		time.Sleep(TTL)
+		time.Sleep(ttl)
 		synctest.Wait()
 		if got := b.get(t, id); got.Error == nil || len(b.store.tasks) != 0 {
 			t.Errorf("work that lasts longer than a task: %+v", got)
@@ -156,7 +156,7 @@ func TestHolders(t *testing.T) {
 		begun := time.Now()
 		id := b.call(t).Result.TaskID
 		took := time.Since(begun)
-		if want := TTL - took; id == "" || of.life != want || took < 10*time.Second {
+		if want := ttl - took; id == "" || of.life != want || took < 10*time.Second {
 			t.Errorf("after %v task %q has a place for %v, want %v", took, id, of.life, want)
 		}
 		got := b.get(t, id+"x")
@@ -183,7 +183,7 @@ func TestRoom(t *testing.T) {
 				t.Errorf("too many: %+v", got.Result.ResultType)
 			}
 		}
-		time.Sleep(TTL)
+		time.Sleep(ttl)
 		synctest.Wait()
 		if got := b.call(t); got.Result.ResultType != "task" {
 			t.Errorf("after their life: %+v", got)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -150,12 +149,11 @@ func (t *callTable) cancel(m *message) bool {
 // canceledKey returns the key of the request that a cancellation names, or "" if it names none or is
 // ambiguous.
 func canceledKey(params json.RawMessage) string {
-	members, err := Members(params)
-	at := slices.IndexFunc(members, func(m Member) bool { return m.Key == "requestId" })
-	if err != nil || at < 0 {
+	id := member(params, "requestId")
+	if id == nil {
 		return ""
 	}
-	key, _ := idKey(members[at].Value)
+	key, _ := idKey(id)
 	return key
 }
 
@@ -548,16 +546,7 @@ func Meta(ctx context.Context, name string) json.RawMessage {
 	if c == nil {
 		return nil
 	}
-	value := c.msg.params
-	for _, name := range []string{"_meta", name} {
-		members, err := Members(value)
-		i := slices.IndexFunc(members, func(m Member) bool { return m.Key == name })
-		if err != nil || i < 0 {
-			return nil
-		}
-		value = members[i].Value
-	}
-	return value
+	return member(member(c.msg.params, "_meta"), name)
 }
 
 // Client describes a client in its own words. None of it is verified.

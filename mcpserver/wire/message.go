@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,9 +61,7 @@ func parse(raw []byte) (*message, *Error) {
 		m.id = nil
 	}
 	large := checkSize(raw)
-	isAnswer := m.result != nil || m.failure != nil
-	switch {
-	case method == nil && isAnswer:
+	if method == nil && m.isAnswer() {
 		// A response is never answered, even if it is invalid: otherwise two sides could answer each other's
 		// errors forever.
 		m.kind = response
@@ -72,18 +71,9 @@ func parse(raw []byte) (*message, *Error) {
 			m.failure, _ = json.Marshal(large)
 		}
 		return m, nil
-	case large != nil:
-		return m, large
-	case !isID:
-		return m, invalidRequest("id must be a string or a number")
-	case string(version) != `"`+mcp.JSONRPC_VERSION+`"`:
-		return m, invalidRequest("jsonrpc must be \"2.0\"")
-	case method == nil || isAnswer:
-		return m, invalidRequest("neither a request nor a response")
-	case method[0] != '"':
-		return m, invalidRequest("method must be a string")
-	case len(method) > maxMethod:
-		return m, &Error{Code: mcp.METHOD_NOT_FOUND, Message: "method not found"}
+	}
+	if err := cmp.Or(large, m.checkEnvelope(version, method, isID)); err != nil {
+		return m, err
 	}
 	m.method = unquote(method)
 	if m.id == nil {
@@ -91,6 +81,26 @@ func parse(raw []byte) (*message, *Error) {
 		return m, nil
 	}
 	return m, checkParams(m.method, m.params)
+}
+
+// isAnswer reports whether the message has what only a response has.
+func (m *message) isAnswer() bool { return m.result != nil || m.failure != nil }
+
+// checkEnvelope rejects a message that is neither a request nor a notification.
+func (m *message) checkEnvelope(version, method json.RawMessage, isID bool) *Error {
+	switch {
+	case !isID:
+		return invalidRequest("id must be a string or a number")
+	case string(version) != `"`+mcp.JSONRPC_VERSION+`"`:
+		return invalidRequest("jsonrpc must be \"2.0\"")
+	case method == nil || m.isAnswer():
+		return invalidRequest("neither a request nor a response")
+	case method[0] != '"':
+		return invalidRequest("method must be a string")
+	case len(method) > maxMethod:
+		return &Error{Code: mcp.METHOD_NOT_FOUND, Message: "method not found"}
+	}
+	return nil
 }
 
 // checkObject rejects a text that is not one JSON object in UTF-8.
@@ -111,7 +121,7 @@ func checkObject(raw []byte) *Error {
 
 // checkSize rejects a message with too many values or levels.
 func checkSize(raw []byte) *Error {
-	values, levels := count(raw)
+	_, values, levels := skipValue(raw, 0)
 	switch {
 	case values > maxValues:
 		return invalidRequest(fmt.Sprintf("message with more than %d keys and elements", maxValues))
@@ -131,7 +141,7 @@ func (m *message) readMembers() (version, method json.RawMessage, _ *Error) {
 		{"jsonrpc", &version}, {"method", &method}, {"id", &m.id},
 		{"params", &m.params}, {"result", &m.result}, {"error", &m.failure},
 	}
-	for quoted, value := range objectMembers(m.raw) {
+	for quoted, value := range parts(m.raw) {
 		key := unquote(quoted)
 		for _, f := range fields {
 			// encoding/json takes the last of repeated keys and ignores case. Other parsers could read such a
@@ -148,16 +158,24 @@ func (m *message) readMembers() (version, method json.RawMessage, _ *Error) {
 	return version, method, nil
 }
 
-// objectMembers yields the members of a JSON object in order: the key with its quotes, and the value. raw
-// must be valid JSON and an object; the yielded slices alias it.
-func objectMembers(raw []byte) iter.Seq2[[]byte, json.RawMessage] {
+// parts yields the members of a JSON object, each with its key in quotes, or the elements of an array, with a
+// nil key, in order; none of another value. raw must be valid JSON; the yielded slices alias it.
+func parts(raw []byte) iter.Seq2[[]byte, json.RawMessage] {
 	return func(yield func([]byte, json.RawMessage) bool) {
-		for i := skipSpace(raw, skipSpace(raw, 0)+1); raw[i] != '}'; {
-			end := skipValue(raw, i)
-			key := raw[i:end]
-			start := skipSpace(raw, skipSpace(raw, end)+1)
-			end = skipValue(raw, start)
-			if !yield(key, raw[start:end:end]) {
+		i := skipSpace(raw, 0)
+		if i == len(raw) || raw[i] != '{' && raw[i] != '[' {
+			return
+		}
+		hasKeys := raw[i] == '{'
+		for i = skipSpace(raw, i+1); raw[i] != '}' && raw[i] != ']'; {
+			var key []byte
+			if hasKeys {
+				end := skipString(raw, i)
+				key = raw[i:end]
+				i = skipSpace(raw, skipSpace(raw, end)+1)
+			}
+			end, _, _ := skipValue(raw, i)
+			if !yield(key, raw[i:end:end]) {
 				return
 			}
 			i = skipSpace(raw, end)
@@ -168,34 +186,36 @@ func objectMembers(raw []byte) iter.Seq2[[]byte, json.RawMessage] {
 	}
 }
 
-// skipValue returns the index after the JSON value that starts at i. raw must be valid JSON.
-func skipValue(raw []byte, i int) int {
-	switch raw[i] {
-	case '"':
-		return skipString(raw, i)
-	case '{', '[':
-		depth := 0
-		for ; ; i++ {
-			switch raw[i] {
-			case '{', '[':
-				depth++
-			case '}', ']':
-				depth--
-				if depth == 0 {
-					return i + 1
-				}
-			case '"':
-				i = skipString(raw, i) - 1
+// skipValue returns the index after the JSON value that starts at i, or after white space there, the number
+// of members and elements in it at any depth, and the number of its levels. An object or array has one member
+// more than commas; empty ones are taken as having one. raw must be valid JSON.
+func skipValue(raw []byte, i int) (end, values, levels int) {
+	depth := 0
+	for i = skipSpace(raw, i); i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			i = skipString(raw, i) - 1
+		case '{', '[':
+			values++
+			depth++
+			levels = max(levels, depth)
+		case ',':
+			if depth == 0 {
+				return i, values, levels
+			}
+			values++
+		case '}', ']':
+			if depth == 0 {
+				return i, values, levels
+			}
+			depth--
+		case ' ', '\t', '\r', '\n':
+			if depth == 0 {
+				return i, values, levels
 			}
 		}
 	}
-	for ; i < len(raw); i++ {
-		switch raw[i] {
-		case ',', '}', ']', ' ', '\t', '\r', '\n':
-			return i
-		}
-	}
-	return i
+	return i, values, levels
 }
 
 func skipString(raw []byte, i int) int {
@@ -266,7 +286,7 @@ func Members(raw json.RawMessage) ([]Member, error) {
 		return nil, nil
 	}
 	members, seen := make([]Member, 0, 8), make(map[string]bool, 8)
-	for quoted, value := range objectMembers(raw) {
+	for quoted, value := range parts(raw) {
 		if len(members) == maxMembers {
 			return nil, fmt.Errorf("an object has more than %d keys", maxMembers)
 		}
@@ -279,6 +299,16 @@ func Members(raw json.RawMessage) ([]Member, error) {
 		members = append(members, Member{Key: key, Value: value})
 	}
 	return members, nil
+}
+
+// member returns a member of a JSON object, or nil if the object does not have it or is ambiguous.
+func member(raw json.RawMessage, key string) json.RawMessage {
+	members, err := Members(raw)
+	i := slices.IndexFunc(members, func(m Member) bool { return m.Key == key })
+	if err != nil || i < 0 {
+		return nil
+	}
+	return members[i].Value
 }
 
 // fold returns the same text for all texts equal under Unicode case folding: it replaces each character by
@@ -383,7 +413,8 @@ func Unambiguous(raw json.RawMessage, names ...string) error {
 // bounded rejects a JSON value with more than maxDeepMembers members and elements, at any depth, or more than
 // maxDepth levels: decoded, each takes far more memory than its text. The errors may be shown to the sender.
 func bounded(raw json.RawMessage) error {
-	switch values, depth := count(raw); {
+	_, values, depth := skipValue(raw, 0)
+	switch {
 	case depth > maxDepth:
 		return errors.New("values are nested too deep")
 	case values > maxDeepMembers:
@@ -392,58 +423,27 @@ func bounded(raw json.RawMessage) error {
 	return nil
 }
 
-// count returns the number of members and elements of a JSON value at any depth, and the number of levels. An
-// object or array has one member more than commas; empty ones are taken as having one.
-func count(raw []byte) (values, levels int) {
-	depth := 0
-	for i := 0; i < len(raw); i++ {
-		switch raw[i] {
-		case '"':
-			i = skipString(raw, i) - 1
-		case '{', '[':
-			values++
-			depth++
-			levels = max(levels, depth)
-		case '}', ']':
-			depth--
-		case ',':
-			values++
-		}
-	}
-	return values, levels
-}
-
 func unambiguous(raw json.RawMessage, names []string) error {
-	start := skipSpace(raw, 0)
-	if start == len(raw) {
+	members, err := Members(raw)
+	if err != nil {
+		return err
+	}
+	if members == nil {
+		for _, element := range parts(raw) {
+			if err := unambiguous(element, names); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
-	switch raw[start] {
-	case '{':
-		members, err := Members(raw)
-		if err != nil {
+	for _, m := range members {
+		for _, name := range names {
+			if name != m.Key && strings.EqualFold(name, m.Key) {
+				return fmt.Errorf("key %.64q must be spelt %q", m.Key, name)
+			}
+		}
+		if err := unambiguous(m.Value, names); err != nil {
 			return err
-		}
-		for _, m := range members {
-			for _, name := range names {
-				if name != m.Key && strings.EqualFold(name, m.Key) {
-					return fmt.Errorf("key %.64q must be spelt %q", m.Key, name)
-				}
-			}
-			if err := unambiguous(m.Value, names); err != nil {
-				return err
-			}
-		}
-	case '[':
-		for i := skipSpace(raw, start+1); raw[i] != ']'; {
-			end := skipValue(raw, i)
-			if err := unambiguous(raw[i:end:end], names); err != nil {
-				return err
-			}
-			i = skipSpace(raw, end)
-			if raw[i] == ',' {
-				i = skipSpace(raw, i+1)
-			}
 		}
 	}
 	return nil

@@ -226,24 +226,16 @@ func (c *conn) read() (*call, error) {
 			return nil, fmt.Errorf("read message: %w", err)
 		case skipSpace(line, 0) == len(line):
 		default:
-			m, err := parse(line)
-			switch {
-			case err != nil:
-				c.refuse(m.id, err)
-			case m.kind == response:
-				c.session.asks.route(m)
-			case m.kind == notification:
-				c.notice(m)
+			call := c.receive(line)
+			if call == nil {
+				break
+			}
+			select {
+			case c.turn <- struct{}{}:
+				return call, nil
+			// All workers are busy.
 			default:
-				if call := c.request(m); call != nil {
-					select {
-					case c.turn <- struct{}{}:
-						return call, nil
-					// All workers are busy.
-					default:
-						go c.serve(call)
-					}
-				}
+				go c.serve(call)
 			}
 		}
 		select {
@@ -252,6 +244,22 @@ func (c *conn) read() (*call, error) {
 		default:
 		}
 	}
+}
+
+// receive handles one message of the client. It returns a call that still has to be served, or nil.
+func (c *conn) receive(line []byte) *call {
+	m, err := parse(line)
+	switch {
+	case err != nil:
+		c.refuse(m.id, err)
+	case m.kind == response:
+		c.session.asks.route(m)
+	case m.kind == notification:
+		c.notice(m)
+	default:
+		return c.request(m)
+	}
+	return nil
 }
 
 // notice handles a notification of the client; all but these two are ignored.
@@ -266,7 +274,8 @@ func (c *conn) notice(m *message) {
 
 // request registers a call before the next line is read, and returns it if the caller still has to serve it.
 func (c *conn) request(m *message) *call {
-	call := newCall(c.base, c.session, m, new(admission))
+	call := newCall(c.base, c.session, m, &admission{
+		memory: admit.Ledger{Memory: c.memory, Patience: holdingPatience}})
 	call.out, call.audience, call.hangUp, call.wait = c.out, c.audience, c.hangUp, c.barrier
 	if m.method == string(mcp.MethodInitialize) {
 		call.release = make(chan struct{})
@@ -316,7 +325,6 @@ func (c *conn) serve(call *call) {
 		if a.decoding == nil {
 			return
 		}
-		a.memory.Memory, a.memory.Patience = c.memory, holdingPatience
 	}
 
 	result, failure := c.dispatcher.respond(call.ctx, call, nil)

@@ -110,7 +110,7 @@ type Pending struct {
 func New() *Approver {
 	key := make([]byte, sha256.Size)
 	rand.Read(key)
-	return NewShared(key, NewMemory())
+	return NewShared(key, newMemory())
 }
 
 // NewShared returns an Approver that shares its tokens with all Approvers of the same key and ledger.

@@ -53,7 +53,7 @@ func TestOpen(t *testing.T) {
 // An answer counts once and in time by each clock, whichever server of a cluster takes it; the ledger keeps
 // no time that one of them could end early.
 func TestClocks(t *testing.T) {
-	ledger := NewMemory()
+	ledger := newMemory()
 	asks, answers := NewShared([]byte("key"), ledger), NewShared([]byte("key"), ledger)
 	for _, tt := range []struct {
 		ahead time.Duration // the clock of the one that takes the answer
@@ -125,7 +125,7 @@ func TestOpenForAnotherCall(t *testing.T) {
 // Approvers of one key and ledger are one: what one asked, another opens, once, and each counts the refusals
 // and open questions of both. If the ledger fails, nothing is asked or approved.
 func TestShared(t *testing.T) {
-	memory := NewMemory()
+	memory := newMemory()
 	t.Run("memory", func(t *testing.T) { testShared(t, memory, memory) })
 	t.Run("cluster", func(t *testing.T) {
 		cluster := clustertest.Start(t, 3)

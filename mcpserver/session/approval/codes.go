@@ -142,7 +142,7 @@ func (c *Codes) byCode(
 	ctx context.Context, code string, now time.Time, change func(*Waiting),
 ) (w Waiting, err error) {
 	call := ""
-	err = c.cells.Change(ctx, "code "+Code(code), 2*CodeLife, func(was []byte) []byte {
+	err = c.cells.Change(ctx, "code "+canonicalCode(code), 2*CodeLife, func(was []byte) []byte {
 		call = string(was)
 		return nil
 	})
@@ -152,7 +152,7 @@ func (c *Codes) byCode(
 	found := false
 	if call != "" {
 		err = c.change(ctx, call, func(known *Waiting) {
-			found = known.open(now) && known.Code == Code(code) && known.By == ""
+			found = known.open(now) && known.Code == canonicalCode(code) && known.By == ""
 			if found {
 				w = *known
 				change(known)
@@ -202,8 +202,8 @@ func (c *Codes) Take(ctx context.Context, call digest.Digest, now time.Time) (by
 	return by, nil
 }
 
-// Code returns the canonical form of a code that a user typed.
-func Code(typed string) string {
+// canonicalCode returns the canonical form of a code that a user typed.
+func canonicalCode(typed string) string {
 	// The alphabet of rand.Text has no 0, 1 and 8.
 	letters := strings.NewReplacer("-", "", " ", "", "0", "O", "1", "I", "8", "B").
 		Replace(strings.ToUpper(typed))

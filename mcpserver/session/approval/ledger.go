@@ -39,8 +39,8 @@ type memory struct {
 	asked map[Script]*Asked
 }
 
-// NewMemory returns a Ledger that is empty when the process starts, and has no errors.
-func NewMemory() Ledger {
+// newMemory returns a Ledger that is empty when the process starts, and has no errors.
+func newMemory() Ledger {
 	return &memory{asked: map[Script]*Asked{}}
 }
 

@@ -62,17 +62,17 @@ func (f *Facts) Form(fields bool) Form {
 		head[1], parts = "it can use what is below", append(parts, part{"can use", Visible(f.Reach)})
 	}
 	if f.Cwd != "" {
-		parts = append(parts, part{"directory", Quote(f.Cwd)})
+		parts = append(parts, part{"directory", quote(f.Cwd)})
 	}
 	if len(f.Args) > 0 {
 		quoted := make([]string, len(f.Args))
 		for i, arg := range f.Args {
-			quoted[i] = Quote(arg)
+			quoted[i] = quote(arg)
 		}
 		parts = append(parts, part{"arguments", strings.Join(quoted, " ")})
 	}
 	if f.Stdin != nil {
-		parts = append(parts, part{"stdin", Quote(string(f.Stdin))})
+		parts = append(parts, part{"stdin", quote(string(f.Stdin))})
 	}
 	switch {
 	case len(f.Args) > 0 || f.Stdin != nil:
@@ -216,8 +216,8 @@ func cells(r rune) int {
 	return 2
 }
 
-// Quote is Visible within quotation marks, and escapes quotation marks of the text.
-func Quote(text string) string {
+// quote is Visible within quotation marks, and escapes quotation marks of the text.
+func quote(text string) string {
 	return `"` + visible(text, func(r rune) bool { return r == '"' }) + `"`
 }
 

@@ -137,7 +137,7 @@ func TestVisible(t *testing.T) {
 			t.Errorf("Visible(%q) = %s, want %s", text, got, want)
 		}
 	}
-	if got := Quote(`a" "b`); got != `"a\" \"b"` {
+	if got := quote(`a" "b`); got != `"a\" \"b"` {
 		t.Errorf("Quote = %s", got)
 	}
 }

@@ -39,9 +39,9 @@ const (
 	// ScanEvery is the shortest time between two scans of the records.
 	ScanEvery = 2 * time.Second
 
-	// MaxKnown bounds the number of sessions in the index, and the number of names. Beyond it, any of them
+	// maxKnown bounds the number of sessions in the index, and the number of names. Beyond it, any of them
 	// is forgotten.
-	MaxKnown = 100_000
+	maxKnown = 100_000
 )
 
 // Key finds a session: a hash of a principal, a profile, a parent, and the kind and the text of an ID which a
@@ -170,9 +170,9 @@ func (x *Index) Add(p *Session) {
 	put(x.known, p.ID, p)
 }
 
-// put adds to a map that holds at most MaxKnown.
+// put adds to a map that holds at most maxKnown.
 func put[K comparable, V any](m map[K]V, key K, value V) {
-	if _, known := m[key]; !known && len(m) >= MaxKnown {
+	if _, known := m[key]; !known && len(m) >= maxKnown {
 		for other := range m {
 			delete(m, other)
 			break

@@ -203,12 +203,12 @@ func TestForgotten(t *testing.T) {
 // However many sessions end, a bounded number is known.
 func TestKnownAreBounded(t *testing.T) {
 	b := newBench(t)
-	for i := range MaxKnown + 9 {
+	for i := range maxKnown + 9 {
 		id := strconv.Itoa(i)
 		b.Add(&Session{ID: id, Until: b.now.Add(Life)})
 		b.AddName(ClientKey("alice", "", "", id), id)
 	}
-	if len(b.known) > MaxKnown || len(b.names) > MaxKnown {
+	if len(b.known) > maxKnown || len(b.names) > maxKnown {
 		t.Errorf("%d sessions and %d names are known", len(b.known), len(b.names))
 	}
 }

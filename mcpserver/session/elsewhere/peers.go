@@ -88,10 +88,10 @@ func (p *Peers) Find(ctx context.Context, key earlier.Key, named bool) (id strin
 	return id, err
 }
 
-// Forget removes a key.
+// forget removes a key.
 //
 // Errors: the errors of the cells.
-func (p *Peers) Forget(ctx context.Context, key earlier.Key, id string) error {
+func (p *Peers) forget(ctx context.Context, key earlier.Key, id string) error {
 	return p.cells.Change(ctx, cell(key), time.Second, func(value []byte) []byte {
 		if is, _ := parse(value); is != id {
 			return nil
@@ -168,7 +168,7 @@ func Locate[S comparable](ctx context.Context, p *Peers, keys []Key, h Host[S]) 
 			switch {
 			// The session was deleted.
 			case errors.Is(err, provenance.ErrNotFound):
-				err = p.Forget(ctx, key.Key, id)
+				err = p.forget(ctx, key.Key, id)
 			case errors.Is(err, provenance.ErrLost) && time.Since(begin) < patience:
 				select {
 				case <-time.After(pause):
@@ -215,16 +215,11 @@ func locate[S comparable](ctx context.Context, p *Peers, id string, h Host[S]) (
 		return s, nil
 	}
 	holder, err := p.holder(ctx, id)
-	switch ending := h.Ending(); {
-	case err != nil:
+	if err != nil {
 		return none, err
-	case holder.Own && !ending:
-		// The end of the session is still being recorded here.
-		return none, provenance.ErrLost
-	case holder.Held && !holder.Own && !ending && !h.Passed:
-		return none, &MovedError{Address: holder.Address}
-	case holder.Held, ending:
-		return none, &MovedError{}
+	}
+	if err := h.mayTake(holder); err != nil {
+		return none, err
 	}
 	if err := p.elsewhere(h.Passed); err != nil {
 		return none, err
@@ -243,6 +238,20 @@ func locate[S comparable](ctx context.Context, p *Peers, id string, h Host[S]) (
 		return none, provenance.ErrLost
 	}
 	return h.Take(ctx, id)
+}
+
+// mayTake returns why the server does not take a session from its holder, or nil.
+func (h *Host[S]) mayTake(holder Holder) error {
+	switch ending := h.Ending(); {
+	case holder.Own && !ending:
+		// The end of the session is still being recorded here.
+		return provenance.ErrLost
+	case holder.Held && !holder.Own && !ending && !h.Passed:
+		return &MovedError{Address: holder.Address}
+	case holder.Held, ending:
+		return &MovedError{}
+	}
+	return nil
 }
 
 // reserved is how long other servers do not take a session that one is about to take, and may have died of.

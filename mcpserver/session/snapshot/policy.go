@@ -100,7 +100,7 @@ func (s *Source) PolicyOf(common *cfharness.PolicySnapshot, of Start) *cfharness
 			p.ParentTools.AllowedToolIDs = append(p.ParentTools.AllowedToolIDs, tool)
 		}
 	}
-	if len(tools) == len(p.ParentTools.AllowedToolIDs) && slices.Contains(tools, ToolRun) {
+	if len(tools) == len(p.ParentTools.AllowedToolIDs) && slices.Contains(tools, toolRun) {
 		p.ParentTools.Allowance = "all-builtins"
 	}
 	x := *p.Skillsd
@@ -205,7 +205,7 @@ func rootsOf(snapshot *skills.Snapshot) (roots provenance.List[cfharness.Registr
 			continue
 		}
 		roots = append(roots, cfharness.RegistryRoot{
-			Path: root.Dir, SandboxPath: path.Join(SandboxSkills, root.Prefix), Tier: root.Tier.String(),
+			Path: root.Dir, SandboxPath: path.Join(sandboxSkills, root.Prefix), Tier: root.Tier.String(),
 			Prefix: root.Prefix})
 	}
 	return roots
@@ -237,7 +237,7 @@ func trustDiagnostics(
 // registryOf returns a snapshot in the reference's shape, but for its skills.
 func registryOf(snapshot *skills.Snapshot) *cfharness.SkillRegistry {
 	out := &cfharness.SkillRegistry{
-		Type: cfharness.TypeSkillRegistry, Version: 1, SandboxSkillsRoot: SandboxSkills,
+		Type: cfharness.TypeSkillRegistry, Version: 1, SandboxSkillsRoot: sandboxSkills,
 		GeneratedAt: provenance.Stamp(snapshot.GeneratedAt), Skillsd: &cfharness.RegistryExtension{},
 	}
 	out.Skillsd.Roots = rootsOf(snapshot)

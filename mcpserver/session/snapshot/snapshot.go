@@ -37,11 +37,11 @@ type Source struct {
 	Pins    map[string]digest.Digest // tree digest at start, by path of an allowlisted skill
 }
 
-// SandboxSkills is the directory of skills in the sandbox as the reference names it in records.
-const SandboxSkills = "/workspace/skills"
+// sandboxSkills is the directory of skills in the sandbox as the reference names it in records.
+const sandboxSkills = "/workspace/skills"
 
-// ToolRun is the tool that is offered only if the operator enables it.
-const ToolRun = "run_skill_script"
+// toolRun is the tool that is offered only if the operator enables it.
+const toolRun = "run_skill_script"
 
 // Where an enforcement mode came from.
 const (
@@ -88,7 +88,7 @@ func HostPath(sk *skills.Skill, file string) string {
 
 // SandboxPath returns the name a file of a skill has in records and results.
 func SandboxPath(sk *skills.Skill, file string) string {
-	return path.Join(SandboxSkills, sk.Path, file)
+	return path.Join(sandboxSkills, sk.Path, file)
 }
 
 // absenceBehavior returns what a mode does if the sandbox does not label output.
@@ -192,7 +192,7 @@ func (s *Source) Capabilities(ctx context.Context, at time.Time) (*cfharness.Cap
 	needed := map[string]bool{} // the runtimes of the scripts that may run
 	snapshot := s.Registry.Snapshot()
 	for _, entry := range s.Policies.Entries() {
-		if sk := snapshot.Skill(entry.Skill); sk != nil && s.Policies.Offers(ToolRun) {
+		if sk := snapshot.Skill(entry.Skill); sk != nil && s.Policies.Offers(toolRun) {
 			if file := sk.Resource(ctx, entry.Path); file != nil && file.Program() != nil {
 				needed[string(file.Program().Runtime)] = true
 			}
@@ -227,7 +227,7 @@ func (s *Source) describeSandbox(ctx context.Context) (*cfharness.SandboxDescrip
 	if s.workspaceMount().Present {
 		d.DefaultWorkingDirectory = sandbox.WorkspaceDir
 	}
-	if !s.Policies.Offers(ToolRun) {
+	if !s.Policies.Offers(toolRun) {
 		d.Skillsd.Reason = "no script is offered"
 		return d, nil
 	}
