@@ -59,6 +59,20 @@ type Plan struct {
 	launch *launch
 }
 
+// RootFiles returns the content of the root besides mounts and synthetic files: what a sandbox shows of the
+// host or, of the command's own root file system, the links, because its directories are mounts.
+func (p *Plan) RootFiles() []pidone.RootFile {
+	own := p.Cmd.Root
+	if own == nil {
+		return pidone.HostFiles()
+	}
+	var links []pidone.RootFile
+	for name, target := range own.Links {
+		links = append(links, pidone.RootFile{Path: name, Link: target})
+	}
+	return links
+}
+
 // Pass passes f to the started program and returns its descriptor number there. This process's f is closed
 // afterwards.
 func (p *Plan) Pass(f *os.File) int {
