@@ -231,11 +231,13 @@ func mountable(path string) bool {
 	}
 	first, _, _ := strings.Cut(path[1:], "/")
 	switch first {
-	case "usr", "etc", "dev", "proc", "sys", "tmp", "skill", "workspace", "out", ".layers", "env",
-		"node_modules":
+	case "usr", "etc":
 		return false
+	case "mnt":
+		// The sandbox has only TreesDir there, and its parents.
+		return path != "/mnt" && path != "/mnt/skills" && !strings.HasPrefix(path+"/", sandbox.TreesDir+"/")
 	}
-	return path != "/mnt" && path != "/mnt/skills" && !strings.HasPrefix(path+"/", sandbox.TreesDir+"/")
+	return !sandbox.IsOwnDir(first)
 }
 
 // An access is the way in which a directory is mounted.

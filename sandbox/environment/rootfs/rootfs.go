@@ -7,7 +7,7 @@
 // # What is kept
 //
 // Every file that all users may read, below the directories of the top. Left out are the directories that a
-// sandbox has itself ([Own]), files at the top, names with control characters, and files and directories
+// sandbox has itself, files at the top, names with control characters, and files and directories
 // without read permission for all: a script could not read them in a container either. Files lose their
 // set-id bits. A few files of etc ([Synthetic]) are replaced by the files of every sandbox. Modules that
 // Python compiled are kept if they match their source, and marked as such: their times are lost.
@@ -32,6 +32,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/environment"
 	"github.com/skillsd/skillsd/skills/archive"
 )
@@ -58,9 +59,9 @@ func (e *UnsafeError) Error() string {
 	return fmt.Sprintf("%+q of the root file system %s", e.Path, e.Reason)
 }
 
-// Own are the names at the top that a sandbox has itself.
-var Own = []string{"dev", "env", "mnt", "node_modules", "out", "proc", "run", "skill", "sys", "tmp",
-	"workspace"}
+// isOwn reports whether a root file system has nothing of this name at the top, because a sandbox has it
+// itself or, like /run, because nothing runs there.
+func isOwn(name string) bool { return name == "run" || sandbox.IsOwnDir(name) }
 
 // Synthetic are the texts of the files below etc that are the same in every sandbox, by name.
 var Synthetic = map[string]string{
@@ -133,7 +134,7 @@ func finish(top *node, blobs environment.Blobs) (environment.Manifest, []environ
 	}
 	for name, child := range top.Children {
 		switch {
-		case slices.Contains(Own, name):
+		case isOwn(name):
 		case child.Mode.IsRegular():
 			f.note(name, "is left out: files of the top are")
 		default:
