@@ -30,6 +30,9 @@ const runWeight = "25"
 // groupPrefix begins the names of all cgroups created by this package.
 const groupPrefix = "skillsd-run-"
 
+// ownGroups returns the beginning of the names of this process's cgroups.
+var ownGroups = sync.OnceValue(func() string { return groupPrefix + OwnMark() + "-" })
+
 // host is what a Runner determines about the machine, once.
 type host struct {
 	once sync.Once
@@ -208,31 +211,6 @@ func globQuote(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-// OwnMark returns a part of a name that identifies this process on this machine. A process ID is valid only
-// in its PID namespace, so the mark begins with the identity of the namespace.
-func OwnMark() string { return pidSpace() + "-" + strconv.Itoa(os.Getpid()) }
-
-// Orphaned reports whether name begins with prefix, the [OwnMark] of an ended process, and a hyphen.
-// It reports false for a process of another PID namespace.
-func Orphaned(prefix, name string) bool {
-	rest, ok := strings.CutPrefix(name, prefix+pidSpace()+"-")
-	if !ok || pidSpace() == "" {
-		return false
-	}
-	number, _, marked := strings.Cut(rest, "-")
-	pid, err := strconv.Atoi(number)
-	return marked && err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH
-}
-
-// pidSpace returns the identity of this process's PID namespace, or "" if the kernel does not show it.
-var pidSpace = sync.OnceValue(func() string {
-	var st unix.Stat_t
-	if err := unix.Stat("/proc/self/ns/pid", &st); err != nil {
-		return ""
-	}
-	return strconv.FormatUint(st.Ino, 36)
-})
-
 // ownCgroups maps each v1 controller, and "" for v2, to the directory of this process's cgroup.
 func ownCgroups() map[string]string {
 	own := map[string]string{}
@@ -317,8 +295,7 @@ type cgroup struct {
 
 // create creates the cgroup of a run and sets its limits.
 func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
-	name := groupPrefix + OwnMark() + "-" + rand.Text()
-	g, settings := b.group(name, l)
+	g, settings := b.group(ownGroups()+rand.Text(), l)
 	if g == nil {
 		return nil, errors.ErrUnsupported
 	}
