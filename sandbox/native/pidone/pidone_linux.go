@@ -187,7 +187,7 @@ func (h *helper) readSpec() error {
 	if err != nil {
 		return step("read the spec", err)
 	}
-	h.spec, err = Decode(data)
+	h.spec, err = decodeSpec(data)
 	if err != nil {
 		return step("decode the spec", unix.EBADMSG)
 	}
