@@ -81,12 +81,9 @@ func findCgroups(o Options) cgroupBase {
 	arranging.Lock()
 	defer arranging.Unlock()
 	own := ownCgroups()
-	unified := []string{o.Cgroup}
-	if o.Cgroup == "" {
-		unified = []string{own[""], filepath.Dir(own[""])}
-		if arrange(own[""]) {
-			unified = unified[:1]
-		}
+	unified := []string{own[""], filepath.Dir(own[""])}
+	if arrange(own[""]) {
+		unified = unified[:1]
 	}
 	var candidates []cgroupBase
 	for i, dir := range unified {
@@ -96,10 +93,7 @@ func findCgroups(o Options) cgroupBase {
 			candidates = append(candidates, cgroupBase{memory: MemoryCgroup2, unified: dir})
 		}
 	}
-	if o.Cgroup == "" {
-		candidates = append(candidates, cgroupBase{memory: MemoryCgroup1, mem: own["memory"],
-			pids: own["pids"]})
-	}
+	candidates = append(candidates, cgroupBase{memory: MemoryCgroup1, mem: own["memory"], pids: own["pids"]})
 	for _, c := range candidates {
 		// Files and controllers may exist without being usable, so creating a cgroup is the only reliable
 		// test.

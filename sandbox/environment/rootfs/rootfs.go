@@ -100,7 +100,6 @@ func refused(err error) error {
 
 // finisher writes the manifest of a tree.
 type finisher struct {
-	blobs    environment.Blobs
 	manifest environment.Manifest
 	notes    []environment.Note
 }
@@ -114,7 +113,7 @@ func (f *finisher) note(at, what string) {
 
 // finish returns the manifest of a complete tree.
 func finish(top *node, blobs environment.Blobs) (environment.Manifest, []environment.Note, error) {
-	f := &finisher{blobs: blobs}
+	f := &finisher{}
 	etc := top.Children["etc"]
 	if etc == nil {
 		etc = archive.NewDir[blob](0o755)

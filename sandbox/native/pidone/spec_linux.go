@@ -98,8 +98,7 @@ const (
 	MsgSpec  = 's' // from the parent: number (1 byte) of descriptors, numbered from FirstFD on in the Spec
 	MsgBorn  = 'B' // from a starter: IDs (4 bytes each) of the processes, 0 for one that was not started
 
-	errnoSize = 4
-	maxDoors  = 4 // maximum number of descriptors in a MsgGo
+	maxDoors = 4 // maximum number of descriptors in a MsgGo
 )
 
 // EnterStep is the step in a MsgError if a control group refuses the helper.
