@@ -300,13 +300,13 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 	}()
 	for _, d := range g.dirs {
 		if err := os.Mkdir(d, 0o755); err != nil {
-			return g, err
+			return nil, err
 		}
 	}
 	// Some kernels have no limit on swap, and some containers hide it. Memory is limited even so.
 	for _, s := range settings {
 		if err := writeExisting(filepath.Join(s.dir, s.file), s.value); err != nil && !s.optional {
-			return g, err
+			return nil, err
 		}
 	}
 	return g, nil
