@@ -88,7 +88,8 @@ func (h *helper) buildBase() error {
 		return step("make mounts private", err)
 	}
 	boundBuffers()
-	nameMachine()
+	_ = unix.Sethostname([]byte("sandbox"))
+	loopbackUp()
 	binds, links, err := h.openSources()
 	if err != nil {
 		return err
