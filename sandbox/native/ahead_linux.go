@@ -151,28 +151,23 @@ func (r *Runner) provide(files owner) {
 	r.keep(s)
 }
 
-// keep makes s the waiting helper until a run takes it, for at most aheadFor. A helper that ends before that
-// is reaped.
+// keep makes s the waiting helper, for at most aheadFor.
 func (r *Runner) keep(s *spare) {
 	a := &r.ahead
-	discard := func() {
-		// The lock is held until no process is left, because Close waits for it.
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.spare == s {
-			a.spare = nil
-			s.expiry.Stop()
-			s.drop()
-		}
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.spare = s
-	s.expiry = time.AfterFunc(aheadFor, discard)
-	go func() {
-		s.child.awaitMessage()
-		discard()
-	}()
+	s.expiry = time.AfterFunc(aheadFor, func() {
+		a.mu.Lock()
+		mine := a.spare == s
+		if mine {
+			a.spare = nil
+		}
+		a.mu.Unlock()
+		if mine {
+			s.drop()
+		}
+	})
 }
 
 // Prepare starts a helper for the first run, if [Options.Ahead] is set and none is waiting. It does nothing
@@ -337,19 +332,6 @@ func (c *child) born(n int) (born [2]*os.Process, err error) {
 		}
 	}
 	return born, c.control.SetReadDeadline(time.Time{})
-}
-
-// awaitMessage returns when the helper has ended or sent a message, which stays in the socket. A helper sends
-// none while it waits for a run.
-func (c *child) awaitMessage() {
-	conn, err := c.control.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = conn.Read(func(fd uintptr) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		return err != nil || n > 0
-	})
 }
 
 // stale reports whether something was mounted or unmounted on the host since the helper started: it has a
