@@ -233,8 +233,8 @@ const MaxLine = 4 << 20
 // FirstPrev is the prev of the first event in a session.
 const FirstPrev = "0000000000000000000000000000000000000000000000000000000000000000"
 
-// TimeFormat is the layout of all times in records: UTC with milliseconds.
-const TimeFormat = "2006-01-02T15:04:05.000Z"
+// timeFormat is the layout of all times in records: UTC with milliseconds.
+const timeFormat = "2006-01-02T15:04:05.000Z"
 
 const (
 	hashKey = `,"hash"`
@@ -293,7 +293,7 @@ func (e *Event) Validate() error {
 		fault = "unknown kind"
 	case !ValidSessionID(e.Session):
 		fault = "session id"
-	// TimeFormat has four digits for the year.
+	// timeFormat has four digits for the year.
 	case e.Time.Year() < 1 || e.Time.Year() > 9999:
 		fault = fmt.Sprintf("year %d", e.Time.Year())
 	}
@@ -463,12 +463,12 @@ func isHash(s string) bool {
 
 // FormatTime returns t in UTC, truncated to milliseconds.
 func FormatTime(t time.Time) string {
-	return t.UTC().Format(TimeFormat)
+	return t.UTC().Format(timeFormat)
 }
 
 // ParseTime parses the output of [FormatTime] and nothing else. Errors: ErrInvalid.
 func ParseTime(s string) (time.Time, error) {
-	t, err := time.Parse(TimeFormat, s)
+	t, err := time.Parse(timeFormat, s)
 	// time.Parse also accepts a comma in place of the point.
 	if err != nil || FormatTime(t) != s {
 		return time.Time{}, fmt.Errorf("%w: time %.40q", ErrInvalid, s)

@@ -3,7 +3,6 @@ package provenance
 import (
 	"encoding/json"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -119,22 +118,6 @@ func (t *Tally) Add(e *Event) error {
 	s.Head = Head{Seq: e.Seq, Hash: e.Hash}
 	t.Session = s
 	return nil
-}
-
-// Fold returns the session after events, or after those before the first error.
-//
-// Errors: the error of events, or of [Tally.Add].
-func Fold(events iter.Seq2[*Event, error]) (Session, error) {
-	var tally Tally
-	for e, err := range events {
-		if err != nil {
-			return tally.Session, err
-		}
-		if err := tally.Add(e); err != nil {
-			return tally.Session, err
-		}
-	}
-	return tally.Session, nil
 }
 
 // checkNext returns an error unless e can follow the last event.

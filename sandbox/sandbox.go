@@ -123,9 +123,15 @@ func (c *Cmd) Check() error {
 	return nil
 }
 
-// ownDirs are top-level names that a root file system must not use in a sandbox.
-var ownDirs = []string{"dev", "env", "mnt", "node_modules", "out", "proc", "skill", "sys", "tmp", "workspace",
-	".layers"}
+// IsOwnDir reports whether a sandbox has a top-level directory of its own with this name. A root file system
+// cannot have it too.
+func IsOwnDir(name string) bool {
+	switch name {
+	case "dev", "env", "mnt", "node_modules", "out", "proc", "skill", "sys", "tmp", "workspace", ".layers":
+		return true
+	}
+	return false
+}
 
 // check returns an error if the root file system would cover a part of the sandbox or has a mount that is not
 // at the top level.
@@ -139,8 +145,7 @@ func (r *Root) check() error {
 		names = append(names, name)
 	}
 	for _, name := range names {
-		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") ||
-			slices.Contains(ownDirs, name) {
+		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") || IsOwnDir(name) {
 			return &UnavailableError{Reason: fmt.Sprintf("a root file system cannot have /%.100s", name)}
 		}
 	}

@@ -38,12 +38,12 @@ import (
 
 // The type and the version of a [Run].
 const (
-	RunType    = "skillsd.eval-run"
-	RunVersion = 1
+	runType    = "skillsd.eval-run"
+	runVersion = 1
 )
 
-// BytesPerToken is the number of bytes that are estimated as one token. Tokenizers differ between models.
-const BytesPerToken = 4
+// bytesPerToken is the number of bytes that are estimated as one token. Tokenizers differ between models.
+const bytesPerToken = 4
 
 // Eval is the evaluation of a run: the content of eval_metadata.json.
 type Eval struct {
@@ -150,7 +150,7 @@ func Write(
 	if err := dir.Mkdir("outputs", 0o700); err != nil {
 		return err
 	}
-	head, err := provenance.Encode(Run{Type: RunType, Version: RunVersion, Session: session})
+	head, err := provenance.Encode(Run{Type: runType, Version: runVersion, Session: session})
 	if err != nil {
 		return err
 	}
@@ -358,7 +358,7 @@ func (w *writer) add(e *story.Step, s *Step) error {
 	if s.Code != "" || s.What == "ran" && (s.ExitCode == nil || *s.ExitCode != 0) {
 		w.metrics.Errors++
 	}
-	s.ShownTokens = (s.ShownBytes + BytesPerToken - 1) / BytesPerToken
+	s.ShownTokens = (s.ShownBytes + bytesPerToken - 1) / bytesPerToken
 	w.sum.Totals.add(s)
 	if err := w.copyOutputs(e, s); err != nil {
 		return err

@@ -110,7 +110,7 @@ func (r *reader) read(dir *os.Root, id string) (*provenance.Session, error) {
 
 // foldSession returns the session state folded from its events.
 func (r *reader) foldSession(id string) (*provenance.Session, error) {
-	s, err := provenance.Fold(r.events(id))
+	s, err := r.fold(id, func(*provenance.Event) bool { return true })
 	if s.Head.Seq > 0 {
 		return &s, err
 	}

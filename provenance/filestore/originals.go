@@ -241,10 +241,10 @@ func (st *Store) KeepChanges(
 // them again.
 func (s *session) syncOriginals(dir *os.Root) error {
 	err := syncAll(s.originals.unsynced, func(name string) error { return syncFile(dir, name) })
-	if err == nil {
-		err = fsys.SyncDir(dir, provenance.OriginalsDir)
-	}
 	if err != nil {
+		return err
+	}
+	if err := fsys.SyncDir(dir, provenance.OriginalsDir); err != nil {
 		return err
 	}
 	s.originals.unsynced = nil

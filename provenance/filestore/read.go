@@ -100,22 +100,32 @@ func (r *reader) Events(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 // events yields the acknowledged events of a record.
 func (r *reader) events(id string) iter.Seq2[*provenance.Event, error] {
 	return func(yield func(*provenance.Event, error) bool) {
-		f, err := r.Stored(context.Background(), id, provenance.EventsFile)
+		_, err := r.fold(id, func(e *provenance.Event) bool { return yield(e, nil) })
 		if err != nil {
 			yield(nil, err)
-			return
-		}
-		defer f.Close()
-		sc := provenance.NewScanner(f)
-		for e, err := range sc.All() {
-			if err != nil {
-				err = fmt.Errorf("session %s: %s:%d: %w", id, provenance.EventsFile, sc.Line, err)
-			}
-			if !yield(e, err) {
-				return
-			}
 		}
 	}
+}
+
+// fold calls do with each acknowledged event of a record until it returns false, and returns the session
+// state after the last one.
+func (r *reader) fold(id string, do func(*provenance.Event) bool) (s provenance.Session, err error) {
+	f, err := r.Stored(context.Background(), id, provenance.EventsFile)
+	if err != nil {
+		return s, err
+	}
+	defer f.Close()
+	sc := provenance.NewScanner(f)
+	for e, err := range sc.All() {
+		if err != nil {
+			err = fmt.Errorf("session %s: %s:%d: %w", id, provenance.EventsFile, sc.Line, err)
+			return sc.Tally.Session, err
+		}
+		if !do(e) {
+			break
+		}
+	}
+	return sc.Tally.Session, nil
 }
 
 // Artifact implements provenance.Reader. Besides the files of Put and Keep and the views, it opens

@@ -240,7 +240,7 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 		}
 	}
 	s.log.offset, s.log.synced, s.log.tally = sc.Offset, sc.Offset, fold{sc.Tally, heads}
-	if info, err := f.Stat(); err == nil && s.store.synced.isLost(provenance.EventsFile, info) {
+	if info, err := f.Stat(); err == nil && s.store.synced.isLost(keyOf(provenance.EventsFile, info)) {
 		if err := s.distrust(dir); err != nil {
 			return 0, err
 		}
@@ -343,8 +343,7 @@ func (s *session) shutdown() error {
 	// The kernel may report success for the next sync, so the next open of the session must rewrite the
 	// record.
 	if info, err := s.record.Stat(); err == nil && (s.log.suspect || unsynced != nil) {
-		text, _ := s.store.synced.has(provenance.EventsFile, info)
-		s.store.synced.note(text, false)
+		s.store.synced.note(keyOf(provenance.EventsFile, info), false)
 	}
 	// If file descriptors are exhausted, this frees some for the views.
 	closed := s.log.file.Close()

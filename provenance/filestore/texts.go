@@ -186,7 +186,7 @@ func (s *session) addText(d digest.Digest, data []byte, info fs.FileInfo) {
 	s.shown.bytes += int64(len(data))
 	name := provenance.ShownName(d)
 	if info != nil {
-		if _, synced := s.store.synced.has(name, info); synced {
+		if s.store.synced.has(keyOf(name, info)) {
 			s.unsynced.add()
 			return
 		}
@@ -308,19 +308,14 @@ func (s *session) syncTexts() error {
 	return nil
 }
 
-// syncAll calls sync for each file, for up to syncers at a time.
+// syncAll calls sync for each file, for up to syncers at a time, and returns the first error.
 func syncAll(names []string, sync func(name string) error) error {
 	var g errgroup.Group
 	g.SetLimit(syncers)
-	errs := make([]error, len(names))
-	for i, name := range names {
-		g.Go(func() error {
-			errs[i] = sync(name)
-			return nil
-		})
+	for _, name := range names {
+		g.Go(func() error { return sync(name) })
 	}
-	_ = g.Wait()
-	return errors.Join(errs...)
+	return g.Wait()
 }
 
 // syncText syncs a shown text, or a first file of the session, unless that is known to be done. It ignores a
@@ -335,13 +330,13 @@ func (s *session) syncText(dir *os.Root, name string) error {
 	if err != nil {
 		return err
 	}
-	text, known := t.has(name, info)
-	if known {
+	text := keyOf(name, info)
+	if t.has(text) {
 		return nil
 	}
 	t.tokens <- struct{}{}
 	defer func() { <-t.tokens }()
-	if !t.isLost(name, info) {
+	if !t.isLost(text) {
 		err = t.file(dir, name)
 		if errors.Is(err, provenance.ErrNotFound) || errors.Is(err, fsys.ErrNotRegular) {
 			return nil
@@ -404,13 +399,17 @@ type syncedText struct {
 	at   time.Time
 }
 
-// has returns the key of a text's file and reports whether that file is known to be synced.
-func (t *syncedTexts) has(name string, info fs.FileInfo) (text syncedText, known bool) {
+// keyOf returns the key of a file.
+func keyOf(name string, info fs.FileInfo) syncedText {
 	id, _ := identity(info)
-	text = syncedText{name: name, file: id, at: info.ModTime()}
+	return syncedText{name: name, file: id, at: info.ModTime()}
+}
+
+// has reports whether a file is known to be synced.
+func (t *syncedTexts) has(text syncedText) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return text, t.known[text]
+	return t.known[text]
 }
 
 // note records whether a file was synced. Sessions with a link to the file rely on it.
@@ -431,8 +430,7 @@ func (t *syncedTexts) note(text syncedText, synced bool) {
 }
 
 // isLost reports whether a sync of the file has failed.
-func (t *syncedTexts) isLost(name string, info fs.FileInfo) bool {
-	text, _ := t.has(name, info)
+func (t *syncedTexts) isLost(text syncedText) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.lost[text]

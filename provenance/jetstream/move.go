@@ -156,20 +156,17 @@ func recordOf(ctx context.Context, from provenance.Reader, id string) (*batch, [
 	if err != nil {
 		return nil, nil, err
 	}
-	b, tally := &batch{number: 1}, provenance.Tally{}
+	b := &batch{number: 1}
 	sc := provenance.NewScanner(bytes.NewReader(lines))
 	for e, err := range sc.All() {
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
-		}
-		if err := tally.Add(e); err != nil {
 			return nil, nil, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
 		}
 		if !e.Kind.Facts().Apart {
 			b.state.Called = e.Time
 		}
 	}
-	b.state.Session, b.state.Bytes = tally.Session, int64(len(lines))
+	b.state.Session, b.state.Bytes = sc.Tally.Session, int64(len(lines))
 	return b, lines, nil
 }
 

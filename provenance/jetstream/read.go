@@ -181,27 +181,41 @@ func (r *reader) scanFrom(
 	ctx context.Context, session string, from uint64, before provenance.Session,
 ) iter.Seq2[*provenance.Event, error] {
 	return func(yield func(*provenance.Event, error) bool) {
-		lines, err := r.record(ctx, session, from)
+		each := func(e *provenance.Event) bool { return yield(e, nil) }
+		_, err := r.foldFrom(ctx, session, from, before, each)
 		if err != nil {
 			yield(nil, err)
-			return
-		}
-		defer lines.Close()
-		sc := provenance.NewScanner(lines)
-		lines.tally = &sc.Tally
-		sc.Tally.Session, sc.Line = before, int(before.Head.Seq)
-		for e, err := range sc.All() {
-			if err == nil && e.Session != session {
-				err = fmt.Errorf("%w: event of session %q", provenance.ErrCorrupt, e.Session)
-			}
-			if err != nil {
-				err = fmt.Errorf("session %s: %s:%d: %w", session, provenance.EventsFile, sc.Line, err)
-			}
-			if !yield(e, err) || err != nil {
-				return
-			}
 		}
 	}
+}
+
+// foldFrom calls do with each event of [reader.scanFrom] until it returns false, and returns the session
+// state after the last one.
+func (r *reader) foldFrom(
+	ctx context.Context, session string, from uint64, before provenance.Session,
+	do func(*provenance.Event) bool,
+) (provenance.Session, error) {
+	lines, err := r.record(ctx, session, from)
+	if err != nil {
+		return before, err
+	}
+	defer lines.Close()
+	sc := provenance.NewScanner(lines)
+	lines.tally = &sc.Tally
+	sc.Tally.Session, sc.Line = before, int(before.Head.Seq)
+	for e, err := range sc.All() {
+		if err == nil && e.Session != session {
+			err = fmt.Errorf("%w: event of session %q", provenance.ErrCorrupt, e.Session)
+		}
+		if err != nil {
+			err = fmt.Errorf("session %s: %s:%d: %w", session, provenance.EventsFile, sc.Line, err)
+			return sc.Tally.Session, err
+		}
+		if !do(e) {
+			break
+		}
+	}
+	return sc.Tally.Session, nil
 }
 
 // followEvery is the interval for checking a followed session without a notification.
@@ -458,7 +472,8 @@ func (r *reader) Artifact(ctx context.Context, session, name string) (io.ReadClo
 
 // foldSessionFile writes the session.json of a session from its events.
 func (r *reader) foldSessionFile(ctx context.Context, out *bytes.Buffer, session string) error {
-	s, err := provenance.Fold(r.scan(ctx, session))
+	all := func(*provenance.Event) bool { return true }
+	s, err := r.foldFrom(ctx, session, 1, provenance.Session{}, all)
 	if err != nil {
 		return err
 	}

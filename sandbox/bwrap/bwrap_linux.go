@@ -104,30 +104,21 @@ func arguments(p *native.Plan) ([]string, error) {
 	return args, nil
 }
 
-// rootArguments returns the options for the host's files, or for the links of a root file system, whose
-// directories are mounts of the plan.
+// rootArguments returns the options for the content of the root that is not a mount of the plan.
 func rootArguments(p *native.Plan) (args []string, err error) {
-	if own := p.Cmd.Root; own != nil {
-		for name, target := range own.Links {
-			args = append(args, "--symlink", target, "/"+name)
-		}
-		return args, nil
-	}
-	args = append(args, "--ro-bind", "/usr", "/usr")
-	for _, d := range pidone.TopDirs {
-		info, err := os.Lstat("/" + d)
+	for _, f := range p.RootFiles() {
+		at := "/" + f.Path
 		switch {
-		case err != nil:
-		case info.IsDir():
-			args = append(args, "--ro-bind", "/"+d, "/"+d)
+		case f.Link != "":
+			args = append(args, "--symlink", f.Link, at)
+		case f.Optional:
+			args = append(args, "--ro-bind-try", at, at)
 		default:
-			args = append(args, "--symlink", "usr/"+d, "/"+d)
+			args = append(args, "--ro-bind", at, at)
 		}
 	}
-	for _, f := range pidone.EtcFiles {
-		if _, err := os.Stat("/etc/" + f); err == nil {
-			args = append(args, "--ro-bind-try", "/etc/"+f, "/etc/"+f)
-		}
+	if p.Cmd.Root != nil {
+		return args, nil
 	}
 	for _, f := range pidone.Synthetic {
 		fd, err := p.PassText("etc", f.Text)

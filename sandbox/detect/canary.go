@@ -52,10 +52,10 @@ echo "env ${SKILLSD_SELF_TEST:-none}"
 echo end
 `
 
-// Check runs the self-test with r, in real sandboxes and with files below [os.TempDir].
+// check runs the self-test with r, in real sandboxes and with files below [os.TempDir].
 //
 // Errors: the errors of [sandbox.Runner], *[CheckError], and failures to prepare the files.
-func Check(ctx context.Context, r sandbox.Runner) (err error) {
+func check(ctx context.Context, r sandbox.Runner) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	sweep()

@@ -229,7 +229,7 @@ func (o *Options) checked(ctx context.Context, b backend) (*native.Runner, error
 		}
 	}
 	r := b.new(path, o.Native)
-	if err := Check(ctx, r); err != nil {
+	if err := check(ctx, r); err != nil {
 		r.Close()
 		return nil, err
 	}

@@ -93,14 +93,14 @@ func TestCheckRefusesABackendThatDoesNothing(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("missing capability: /proc")
 	}
-	err := Check(t.Context(), unsafe{})
+	err := check(t.Context(), unsafe{})
 	var c *CheckError
 	if !errors.As(err, &c) {
-		t.Fatalf("Check = %v, want a CheckError", err)
+		t.Fatalf("check = %v, want a CheckError", err)
 	}
 	for _, want := range []string{"does not see its own tree", "file of the host", "privileges", "variables", "outlived"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("Check = %v, want a miss with %q", err, want)
+			t.Errorf("check = %v, want a miss with %q", err, want)
 		}
 	}
 	endSleepers(t)

@@ -181,9 +181,9 @@ func (s *Store) has(sum digest.Digest, executable bool) bool {
 // treeName matches the name of a tree: a digest and, for derived files, a variant.
 var treeName = pattern.New(`^[0-9a-f]{64}(-[0-9a-z]{1,32})?$`)
 
-// TreeName returns the name of the tree of a manifest, with the files that are derived for a variant, such
+// nameOf returns the name of the tree of a manifest, with the files that are derived for a variant, such
 // as an interpreter; variant may be empty.
-func TreeName(manifest, variant digest.Digest) string {
+func nameOf(manifest, variant digest.Digest) string {
 	if variant == "" {
 		return manifest.Encoded()
 	}
@@ -309,7 +309,7 @@ func (st *Stage) Close() error { return content.RemoveAll(st.store.root, st.dir)
 //
 // Errors: errors of ctx; system errors.
 func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error) {
-	s, name := st.store, TreeName(st.base.Digest(), variant)
+	s, name := st.store, nameOf(st.base.Digest(), variant)
 	var paths, files []string
 	for _, e := range slices.Concat(st.base, st.derived) {
 		paths = append(paths, e.Path)

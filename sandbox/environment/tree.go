@@ -123,7 +123,7 @@ func (s *Store) Made(manifest digest.Digest) bool {
 //
 // Errors: ErrNotMade; *ChangedError; errors of ctx.
 func (s *Store) Tree(ctx context.Context, manifest, variant digest.Digest) (*Tree, error) {
-	name := TreeName(manifest, variant)
+	name := nameOf(manifest, variant)
 	s.mu.Lock()
 	t := s.trees[name]
 	s.mu.Unlock()

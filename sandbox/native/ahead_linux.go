@@ -427,11 +427,14 @@ func (c *child) send(kind byte, files []*os.File) error {
 	return errors.Join(err, serr)
 }
 
+// hostPaths returns the paths of the host files that every sandbox shows.
+var hostPaths = sync.OnceValue(pidone.HostPaths)
+
 // hostView identifies the host files that every sandbox shows. A sandbox that was built before a file was
 // replaced still shows the old one.
 func hostView() (string, error) {
 	var view []byte
-	for _, path := range pidone.HostPaths() {
+	for _, path := range hostPaths() {
 		// A sandbox shows the target of a link, so both a replaced link and a replaced target make the helper
 		// unfit.
 		for _, stat := range []func(string, *unix.Stat_t) error{unix.Lstat, unix.Stat} {

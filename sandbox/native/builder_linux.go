@@ -59,9 +59,23 @@ type Plan struct {
 	launch *launch
 }
 
-// Pass passes f to the started program and returns its descriptor number there. This process's f is closed
+// RootFiles returns the content of the root besides mounts and synthetic files: what a sandbox shows of the
+// host or, of the command's own root file system, the links, because its directories are mounts.
+func (p *Plan) RootFiles() []pidone.RootFile {
+	own := p.Cmd.Root
+	if own == nil {
+		return pidone.HostFiles()
+	}
+	var links []pidone.RootFile
+	for name, target := range own.Links {
+		links = append(links, pidone.RootFile{Path: name, Link: target})
+	}
+	return links
+}
+
+// pass passes f to the started program and returns its descriptor number there. This process's f is closed
 // afterwards.
-func (p *Plan) Pass(f *os.File) int {
+func (p *Plan) pass(f *os.File) int {
 	p.launch.opened = append(p.launch.opened, f)
 	p.launch.files = append(p.launch.files, f)
 	return len(p.launch.files) - 1
@@ -73,7 +87,7 @@ func (p *Plan) PassText(name, text string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n := p.Pass(f)
+	n := p.pass(f)
 	_, err = f.Seek(0, 0)
 	return n, err
 }
@@ -88,7 +102,7 @@ func (p *Plan) PassProgram(path string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return p.Pass(os.NewFile(uintptr(fd), path)), nil
+	return p.pass(os.NewFile(uintptr(fd), path)), nil
 }
 
 // ProgramPath returns the path by which a program can open its descriptor fd.

@@ -30,6 +30,9 @@ const runWeight = "25"
 // groupPrefix begins the names of all cgroups created by this package.
 const groupPrefix = "skillsd-run-"
 
+// ownGroups returns the beginning of the names of this process's cgroups.
+var ownGroups = sync.OnceValue(func() string { return groupPrefix + OwnMark() + "-" })
+
 // host is what a Runner determines about the machine, once.
 type host struct {
 	once sync.Once
@@ -78,12 +81,9 @@ func findCgroups(o Options) cgroupBase {
 	arranging.Lock()
 	defer arranging.Unlock()
 	own := ownCgroups()
-	unified := []string{o.Cgroup}
-	if o.Cgroup == "" {
-		unified = []string{own[""], filepath.Dir(own[""])}
-		if arrange(own[""]) {
-			unified = unified[:1]
-		}
+	unified := []string{own[""], filepath.Dir(own[""])}
+	if arrange(own[""]) {
+		unified = unified[:1]
 	}
 	var candidates []cgroupBase
 	for i, dir := range unified {
@@ -93,10 +93,7 @@ func findCgroups(o Options) cgroupBase {
 			candidates = append(candidates, cgroupBase{memory: MemoryCgroup2, unified: dir})
 		}
 	}
-	if o.Cgroup == "" {
-		candidates = append(candidates, cgroupBase{memory: MemoryCgroup1, mem: own["memory"],
-			pids: own["pids"]})
-	}
+	candidates = append(candidates, cgroupBase{memory: MemoryCgroup1, mem: own["memory"], pids: own["pids"]})
 	for _, c := range candidates {
 		// Files and controllers may exist without being usable, so creating a cgroup is the only reliable
 		// test.
@@ -208,31 +205,6 @@ func globQuote(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-// OwnMark returns a part of a name that identifies this process on this machine. A process ID is valid only
-// in its PID namespace, so the mark begins with the identity of the namespace.
-func OwnMark() string { return pidSpace() + "-" + strconv.Itoa(os.Getpid()) }
-
-// Orphaned reports whether name begins with prefix, the [OwnMark] of an ended process, and a hyphen.
-// It reports false for a process of another PID namespace.
-func Orphaned(prefix, name string) bool {
-	rest, ok := strings.CutPrefix(name, prefix+pidSpace()+"-")
-	if !ok || pidSpace() == "" {
-		return false
-	}
-	number, _, marked := strings.Cut(rest, "-")
-	pid, err := strconv.Atoi(number)
-	return marked && err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH
-}
-
-// pidSpace returns the identity of this process's PID namespace, or "" if the kernel does not show it.
-var pidSpace = sync.OnceValue(func() string {
-	var st unix.Stat_t
-	if err := unix.Stat("/proc/self/ns/pid", &st); err != nil {
-		return ""
-	}
-	return strconv.FormatUint(st.Ino, 36)
-})
-
 // ownCgroups maps each v1 controller, and "" for v2, to the directory of this process's cgroup.
 func ownCgroups() map[string]string {
 	own := map[string]string{}
@@ -317,8 +289,7 @@ type cgroup struct {
 
 // create creates the cgroup of a run and sets its limits.
 func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
-	name := groupPrefix + OwnMark() + "-" + rand.Text()
-	g, settings := b.group(name, l)
+	g, settings := b.group(ownGroups()+rand.Text(), l)
 	if g == nil {
 		return nil, errors.ErrUnsupported
 	}
@@ -329,13 +300,13 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 	}()
 	for _, d := range g.dirs {
 		if err := os.Mkdir(d, 0o755); err != nil {
-			return g, err
+			return nil, err
 		}
 	}
 	// Some kernels have no limit on swap, and some containers hide it. Memory is limited even so.
 	for _, s := range settings {
 		if err := writeExisting(filepath.Join(s.dir, s.file), s.value); err != nil && !s.optional {
-			return g, err
+			return nil, err
 		}
 	}
 	return g, nil

@@ -121,13 +121,9 @@ type Options struct {
 	// UIDs are the host users that commands run as if the server is root, one for each run.
 	UIDs UIDs
 
-	// Cgroup is the absolute path of a cgroup v2 directory whose children have the memory and pids
-	// controllers; each run gets a child. If it is empty, the server's own cgroup is used if it allows
+	// NoCgroup enforces limits without cgroups. Otherwise the server's own cgroup v2 is used if it allows
 	// children or was delegated to the server, which then moves into a child; otherwise cgroup v1; otherwise
 	// sampling.
-	Cgroup string
-
-	// NoCgroup enforces limits without cgroups.
 	NoCgroup bool
 
 	// Ahead prepares a sandbox for the next run after each run, as far as the backend can before the command

@@ -50,8 +50,5 @@ func OwnMark() string { return "-" + strconv.Itoa(os.Getpid()) }
 // Orphaned reports false: process IDs are not compared on this system.
 func Orphaned(_, _ string) bool { return false }
 
-// OwnUsers reports false: no command runs on this system.
-func OwnUsers(sandbox.Workspace) bool { return false }
-
 // Landlock reports false: this system has no Landlock.
 func Landlock() bool { return false }

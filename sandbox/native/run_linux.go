@@ -195,7 +195,6 @@ func (e *execution) makeGroup(base cgroupBase) (err error) {
 	}
 	e.group, err = base.create(limits)
 	if err != nil {
-		e.group = nil
 		return unavailable("no control group could be made", cgroupRemedy, err)
 	}
 	return nil

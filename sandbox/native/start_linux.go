@@ -84,17 +84,12 @@ func (l *launch) start() (err error) {
 		}
 	}
 
-	command := &Command{
-		Path: Self, Argv: []string{"sandbox-init"}, Attr: l.attributes(),
-		Env: pidone.Environ("1"),
-	}
 	if b := l.runner.builder; b != nil {
 		plan := &Plan{Cmd: l.cmd, Limits: l.limits, Spec: &l.spec, Root: l.root, launch: l}
-		command, err = b.Build(plan)
+		l.command, err = b.Build(plan)
 		if err != nil {
 			return err
 		}
-		l.command = command
 	}
 
 	spec := l.encodeSpec()
@@ -107,12 +102,24 @@ func (l *launch) start() (err error) {
 			return err
 		}
 	}
+	return l.startOwn(spec)
+}
+
+// startOwn starts a helper for this run alone.
+func (l *launch) startOwn(spec []byte) error {
 	f, err := memoryFile("spec", spec)
 	if err != nil {
 		return unavailable("the helper's instructions could not be written", "", err)
 	}
 	l.opened = append(l.opened, f)
 	l.files[pidone.SpecFD] = f
+	command := l.command
+	if command == nil {
+		command = &Command{
+			Path: Self, Argv: []string{"sandbox-init"}, Attr: l.attributes(),
+			Env: pidone.Environ("1"),
+		}
+	}
 	l.child.proc, err = os.StartProcess(command.Path, command.Argv, &os.ProcAttr{
 		Env: command.Env, Files: l.files, Sys: command.Attr,
 	})
@@ -231,11 +238,13 @@ func mountable(path string) bool {
 	}
 	first, _, _ := strings.Cut(path[1:], "/")
 	switch first {
-	case "usr", "etc", "dev", "proc", "sys", "tmp", "skill", "workspace", "out", ".layers", "env",
-		"node_modules":
+	case "usr", "etc":
 		return false
+	case "mnt":
+		// The sandbox has only TreesDir there, and its parents.
+		return path != "/mnt" && path != "/mnt/skills" && !strings.HasPrefix(path+"/", sandbox.TreesDir+"/")
 	}
-	return path != "/mnt" && path != "/mnt/skills" && !strings.HasPrefix(path+"/", sandbox.TreesDir+"/")
+	return !sandbox.IsOwnDir(first)
 }
 
 // An access is the way in which a directory is mounted.

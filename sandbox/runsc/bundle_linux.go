@@ -2,7 +2,6 @@ package runsc
 
 import (
 	"encoding/json"
-	"os"
 	"strconv"
 
 	"github.com/skillsd/skillsd/sandbox"
@@ -51,11 +50,11 @@ type (
 )
 
 // bundle returns the OCI configuration of the guest.
-func bundle(p *native.Plan, as native.Identity) (string, error) {
+func bundle(p *native.Plan, as native.Identity, files []pidone.RootFile) (string, error) {
 	c := config{
 		Version: "1.0.0", Hostname: "sandbox",
 		Root:   root{Path: rootName, ReadOnly: true},
-		Mounts: mounts(p),
+		Mounts: mounts(p, files),
 	}
 	c.Process.User.UID, c.Process.User.GID = inside(p, as)
 	c.Process.Args = []string{"sandbox-init"}
@@ -74,7 +73,7 @@ func bundle(p *native.Plan, as native.Identity) (string, error) {
 }
 
 // mounts returns the guest's mounts. Later mounts may be inside earlier ones.
-func mounts(p *native.Plan) []mount {
+func mounts(p *native.Plan, files []pidone.RootFile) []mount {
 	readOnly := []string{"rbind", "ro", "nosuid", "nodev"}
 	scratch := func(at string, size int64) mount {
 		return mount{at, "tmpfs", "tmpfs", []string{"nosuid", "nodev", "mode=1777",
@@ -87,9 +86,9 @@ func mounts(p *native.Plan) []mount {
 		scratch(sandbox.TmpDir, p.Limits.Scratch),
 		scratch(sandbox.OutDir, 16<<20),
 	}
-	if p.Cmd.Root == nil {
-		for _, path := range hostPaths() {
-			l = append(l, mount{path, "bind", path, readOnly})
+	for _, f := range files {
+		if f.Link == "" {
+			l = append(l, mount{"/" + f.Path, "bind", "/" + f.Path, readOnly})
 		}
 	}
 	if c := p.Cmd.Cache; c.Dir != nil {
@@ -114,20 +113,4 @@ func mounts(p *native.Plan) []mount {
 		}
 	}
 	return l
-}
-
-// hostPaths returns the directories and files of the host that a guest shows, without links.
-func hostPaths() []string {
-	paths := []string{"/usr"}
-	for _, d := range pidone.TopDirs {
-		if info, err := os.Lstat("/" + d); err == nil && info.IsDir() {
-			paths = append(paths, "/"+d)
-		}
-	}
-	for _, f := range pidone.EtcFiles {
-		if _, err := os.Stat("/etc/" + f); err == nil {
-			paths = append(paths, "/etc/"+f)
-		}
-	}
-	return paths
 }

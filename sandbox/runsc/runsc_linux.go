@@ -74,12 +74,13 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 		return nil, errors.Join(unavailable("gVisor's streams could not be made", "", err), failures.Close())
 	}
 	as := identity(p, sysctls)
-	config, err := bundle(p, as)
+	files := p.RootFiles()
+	config, err := bundle(p, as, files)
 	if err != nil {
 		return nil, errors.Join(unavailable("gVisor's instructions could not be written", "", err),
 			failures.Close())
 	}
-	entry := &pidone.Entry{Mounts: p.Spec.Mounts, Nodes: nodes(p, as, config),
+	entry := &pidone.Entry{Mounts: p.Spec.Mounts, Nodes: nodes(p, as, files, config),
 		Path: native.ProgramPath(program), Argv: arguments(as, self, streams)}
 	command, err := p.Enter(entry, as)
 	if err != nil {
@@ -154,7 +155,7 @@ func arguments(as native.Identity, self, streams int) []string {
 }
 
 // nodes returns the files of the bundle and of the guest's root. They include all mount points.
-func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
+func nodes(p *native.Plan, as native.Identity, files []pidone.RootFile, config string) []pidone.Node {
 	l := []pidone.Node{
 		{Kind: pidone.NodeFile, Path: configName, Text: config},
 		{Kind: pidone.NodeDir, Path: stateName},
@@ -176,48 +177,23 @@ func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 	for _, m := range p.Spec.Mounts {
 		dir(m.Target + "/")
 	}
-	// rootNodes adds the parents of its nodes to l, by calling dir.
-	shown := rootNodes(p, dir)
-	l = append(l, shown...)
+	// Programs name their loader as /lib64/ld-linux…, whether /lib64 is a link or a directory.
+	for _, f := range files {
+		switch {
+		case f.Link != "":
+			l = append(l, pidone.Node{Kind: pidone.NodeLink, Path: rootName + "/" + f.Path, Text: f.Link})
+		case f.Dir:
+			dir("/" + f.Path + "/")
+		default:
+			dir("/" + f.Path)
+			l = append(l, pidone.Node{Kind: pidone.NodeFile, Path: rootName + "/" + f.Path})
+		}
+	}
 	uid, gid := inside(p, as)
 	for _, f := range pidone.Synthetic {
 		text := strings.ReplaceAll(f.Text, ":1000:1000:", fmt.Sprintf(":%d:%d:", uid, gid))
 		text = strings.ReplaceAll(text, ":x:1000:\n", fmt.Sprintf(":x:%d:\n", gid))
 		l = append(l, pidone.Node{Kind: pidone.NodeFile, Path: rootName + "/" + f.Path, Text: text})
-	}
-	return l
-}
-
-// rootNodes returns the links and mount points for the host's files, or the links of a root file system. dir
-// creates directories.
-func rootNodes(p *native.Plan, dir func(path string)) (l []pidone.Node) {
-	if own := p.Cmd.Root; own != nil {
-		for name, target := range own.Links {
-			l = append(l, pidone.Node{Kind: pidone.NodeLink, Path: rootName + "/" + name, Text: target})
-		}
-		return l
-	}
-	// Programs name their loader as /lib64/ld-linux…, whether /lib64 is a link or a directory.
-	for _, d := range pidone.TopDirs {
-		info, err := os.Lstat("/" + d)
-		switch {
-		case err != nil:
-		case info.IsDir():
-			dir("/" + d + "/")
-		default:
-			l = append(l, pidone.Node{Kind: pidone.NodeLink, Path: rootName + "/" + d, Text: "usr/" + d})
-		}
-	}
-	for _, f := range pidone.EtcFiles {
-		info, err := os.Stat("/etc/" + f)
-		switch {
-		case err != nil:
-		case info.IsDir():
-			dir("/etc/" + f + "/")
-		default:
-			dir("/etc/" + f)
-			l = append(l, pidone.Node{Kind: pidone.NodeFile, Path: rootName + "/etc/" + f})
-		}
 	}
 	return l
 }

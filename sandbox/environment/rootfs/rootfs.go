@@ -7,7 +7,7 @@
 // # What is kept
 //
 // Every file that all users may read, below the directories of the top. Left out are the directories that a
-// sandbox has itself ([Own]), files at the top, names with control characters, and files and directories
+// sandbox has itself, files at the top, names with control characters, and files and directories
 // without read permission for all: a script could not read them in a container either. Files lose their
 // set-id bits. A few files of etc ([Synthetic]) are replaced by the files of every sandbox. Modules that
 // Python compiled are kept if they match their source, and marked as such: their times are lost.
@@ -32,6 +32,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/environment"
 	"github.com/skillsd/skillsd/skills/archive"
 )
@@ -58,9 +59,9 @@ func (e *UnsafeError) Error() string {
 	return fmt.Sprintf("%+q of the root file system %s", e.Path, e.Reason)
 }
 
-// Own are the names at the top that a sandbox has itself.
-var Own = []string{"dev", "env", "mnt", "node_modules", "out", "proc", "run", "skill", "sys", "tmp",
-	"workspace"}
+// isOwn reports whether a root file system has nothing of this name at the top, because a sandbox has it
+// itself or, like /run, because nothing runs there.
+func isOwn(name string) bool { return name == "run" || sandbox.IsOwnDir(name) }
 
 // Synthetic are the texts of the files below etc that are the same in every sandbox, by name.
 var Synthetic = map[string]string{
@@ -99,7 +100,6 @@ func refused(err error) error {
 
 // finisher writes the manifest of a tree.
 type finisher struct {
-	blobs    environment.Blobs
 	manifest environment.Manifest
 	notes    []environment.Note
 }
@@ -113,7 +113,7 @@ func (f *finisher) note(at, what string) {
 
 // finish returns the manifest of a complete tree.
 func finish(top *node, blobs environment.Blobs) (environment.Manifest, []environment.Note, error) {
-	f := &finisher{blobs: blobs}
+	f := &finisher{}
 	etc := top.Children["etc"]
 	if etc == nil {
 		etc = archive.NewDir[blob](0o755)
@@ -133,7 +133,7 @@ func finish(top *node, blobs environment.Blobs) (environment.Manifest, []environ
 	}
 	for name, child := range top.Children {
 		switch {
-		case slices.Contains(Own, name):
+		case isOwn(name):
 		case child.Mode.IsRegular():
 			f.note(name, "is left out: files of the top are")
 		default:

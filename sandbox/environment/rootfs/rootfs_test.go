@@ -176,7 +176,7 @@ func TestLayers(t *testing.T) {
 			map[string]string{"file usr/a": "a", "file usr/d/x": "x", "file usr/d/y": "y", "file bin/b": "b"}},
 		"a hard link to an earlier layer": {[]tar.Header{hard("usr/d/h", "./usr/a")},
 			map[string]string{"file usr/a": "a", "file usr/d/x": "x", "file usr/d/y": "y", "file usr/d/h": "a", "link bin": "usr/bin"}},
-		"what a sandbox has of its own": {[]tar.Header{device("dev/null"), file("tmp/x", "x"), file("skill/SKILL.md", "x"), file("top", "x")},
+		"what a sandbox has of its own": {[]tar.Header{device("dev/null"), file("tmp/x", "x"), file("skill/SKILL.md", "x"), file("top", "x"), file(".layers/x", "x"), file("run/x", "x")},
 			map[string]string{"file usr/a": "a", "file usr/d/x": "x", "file usr/d/y": "y", "link bin": "usr/bin"}},
 		"what not everyone may read": {[]tar.Header{with(file("etc/shadow", "x"), 0o640), with(dir("root"), 0o700), file("root/x", "x"),
 			with(program("usr/a", "set-id"), 0o4755), {Typeflag: tar.TypeFifo, Name: "usr/pipe", Mode: 0o666}},

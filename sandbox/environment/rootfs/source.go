@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"runtime"
-	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -93,7 +92,7 @@ func (r *reader) directory(ctx context.Context, dir *os.Root) (*node, error) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !strings.Contains(at, "/") && slices.Contains(Own, at) {
+		if !strings.Contains(at, "/") && isOwn(at) {
 			if entry.IsDir() {
 				return fs.SkipDir
 			}

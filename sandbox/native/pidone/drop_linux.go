@@ -12,9 +12,6 @@ const ownTasks = 12
 // drop drops every privilege of the main thread, which starts the command. The runtime's other threads get
 // only the system call filter, and run nothing.
 func (h *helper) drop() error {
-	if h.spec.Setting != Bare {
-		nameMachine()
-	}
 	// If the processors are busy, the server takes precedence.
 	if raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
 		// The system call returns 20 minus the value.
@@ -152,25 +149,4 @@ func (h *helper) limit() error {
 		}
 	}
 	return nil
-}
-
-// nameMachine sets the host name and brings up the loopback interface, as far as this process may.
-func nameMachine() {
-	_ = unix.Sethostname([]byte("sandbox"))
-	loopbackUp()
-}
-
-// loopbackUp brings up the loopback interface, so that a script can use servers that it started. A failure
-// has no other effect.
-func loopbackUp() {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return
-	}
-	if req, err := unix.NewIfreq("lo"); err == nil {
-		req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-		_, _, _ = unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS,
-			uintptr(unsafe.Pointer(req)))
-	}
-	_ = unix.Close(fd)
 }

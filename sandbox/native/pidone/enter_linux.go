@@ -8,13 +8,12 @@ import (
 
 // An Entry is executed by a process in a mount namespace of its own, but outside of any sandbox, before the
 // process becomes the program that builds one. It attaches directories of the parent, which has more access
-// than the program's user, where that user can find them.
+// than the program's user, where that user can find them. The program has no environment.
 type Entry struct {
 	Mounts []Mount // number i is attached at [EntryDir]/i; Target names it in errors; none may be a Lower
 	Nodes  []Node  // other files in [EntryDir], parents first
 	Path   string
 	Argv   []string
-	Env    []string
 }
 
 // A Node is a file with a text, a symbolic link, or a directory.
@@ -89,7 +88,6 @@ func (n *Entry) Encode() []byte {
 	}
 	e.string(n.Path)
 	e.strings(n.Argv)
-	e.strings(n.Env)
 	return e.b
 }
 
@@ -102,7 +100,7 @@ func decodeEntry(b []byte) (*Entry, error) {
 	for i := d.uint(); i > 0 && !d.bad; i-- {
 		n.Nodes = append(n.Nodes, Node{Kind: NodeKind(d.uint()), Path: d.string(), Text: d.string()})
 	}
-	n.Path, n.Argv, n.Env = d.string(), d.strings(), d.strings()
+	n.Path, n.Argv = d.string(), d.strings()
 	if d.bad || len(d.b) != 0 || n.Path == "" {
 		return nil, errSpec
 	}
@@ -156,5 +154,5 @@ func tryEnter(fd int) error {
 	if err := unix.Chdir("/"); err != nil {
 		return step("enter the root", err)
 	}
-	return step("start "+n.Argv[0], syscall.Exec(n.Path, n.Argv, n.Env))
+	return step("start "+n.Argv[0], syscall.Exec(n.Path, n.Argv, nil))
 }

@@ -10,7 +10,7 @@ func TestEntryRoundTrip(t *testing.T) {
 	want := &Entry{
 		Mounts: []Mount{{Kind: Detached, FD: 5, Target: "/skill", ReadOnly: true}, {Kind: Directory, FD: 6, Path: "/srv/w s", Target: "/workspace"}},
 		Nodes:  []Node{{NodeDir, "root", ""}, {NodeFile, "root/a", "text\n"}, {NodeLink, "root/b", "a"}},
-		Path:   "/proc/self/fd/9", Argv: []string{"program", "", "--", "a\nb"}, Env: []string{"K=V"},
+		Path:   "/proc/self/fd/9", Argv: []string{"program", "", "--", "a\nb"},
 	}
 	data := want.Encode()
 	got, err := decodeEntry(data)

@@ -187,7 +187,7 @@ func (h *helper) readSpec() error {
 	if err != nil {
 		return step("read the spec", err)
 	}
-	h.spec, err = Decode(data)
+	h.spec, err = decodeSpec(data)
 	if err != nil {
 		return step("decode the spec", unix.EBADMSG)
 	}
@@ -292,7 +292,6 @@ const (
 // accept connections itself, because it starts only after the address is in use and this process has closed
 // the socket.
 func listenForProxy() (int, error) {
-	loopbackUp()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
@@ -327,6 +326,21 @@ func boundBuffers() {
 		_, _ = unix.Write(fd, []byte(s.sizes))
 		_ = unix.Close(fd)
 	}
+}
+
+// loopbackUp brings up the loopback interface, so that a script can use servers that it started. A failure
+// has no other effect.
+func loopbackUp() {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	if req, err := unix.NewIfreq("lo"); err == nil {
+		req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+		_, _, _ = unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS,
+			uintptr(unsafe.Pointer(req)))
+	}
+	_ = unix.Close(fd)
 }
 
 // ignoreSignals resets the runtime's signal handlers. The kernel drops signals from inside the namespace for

@@ -98,14 +98,13 @@ const (
 	MsgSpec  = 's' // from the parent: number (1 byte) of descriptors, numbered from FirstFD on in the Spec
 	MsgBorn  = 'B' // from a starter: IDs (4 bytes each) of the processes, 0 for one that was not started
 
-	errnoSize = 4
-	maxDoors  = 4 // maximum number of descriptors in a MsgGo
+	maxDoors = 4 // maximum number of descriptors in a MsgGo
 )
 
 // EnterStep is the step in a MsgError if a control group refuses the helper.
 const EnterStep = "enter the control groups"
 
-// Encode returns the encoding that Decode parses.
+// Encode returns the encoding that decodeSpec parses.
 func (s *Spec) Encode() []byte {
 	var e encoder
 	e.strings(s.Argv)
@@ -132,8 +131,8 @@ func (s *Spec) Encode() []byte {
 
 var errSpec = errors.New("malformed spec")
 
-// Decode parses the result of Encode.
-func Decode(b []byte) (*Spec, error) {
+// decodeSpec parses the result of Encode.
+func decodeSpec(b []byte) (*Spec, error) {
 	d := decoder{b: b}
 	s := &Spec{Argv: d.strings(), Env: d.strings(), Cwd: d.string()}
 	for n := d.uint(); n > 0 && !d.bad; n-- {

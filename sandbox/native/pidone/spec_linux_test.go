@@ -16,20 +16,20 @@ func TestSpecRoundTrip(t *testing.T) {
 		Tmp: 1, Inodes: 5, Files: 6, PIDs: 2, File: 1 << 40, CPU: 4, Stdin: true, NoAnonFiles: true, Proxy: true, Setting: Guest,
 	}
 	data := want.Encode()
-	got, err := Decode(data)
+	got, err := decodeSpec(data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Decode(Encode()) (-want +got):\n%s", diff)
+		t.Errorf("decodeSpec(Encode()) (-want +got):\n%s", diff)
 	}
 	for n := range data {
-		if _, err := Decode(data[:n]); err == nil {
-			t.Fatalf("Decode accepts the first %d of %d bytes", n, len(data))
+		if _, err := decodeSpec(data[:n]); err == nil {
+			t.Fatalf("decodeSpec accepts the first %d of %d bytes", n, len(data))
 		}
 	}
-	if _, err := Decode(append(data, 0)); err == nil {
-		t.Error("Decode accepts a trailing byte")
+	if _, err := decodeSpec(append(data, 0)); err == nil {
+		t.Error("decodeSpec accepts a trailing byte")
 	}
 }
 
@@ -37,11 +37,11 @@ func FuzzDecode(f *testing.F) {
 	f.Add((&Spec{Argv: []string{"a"}, Mounts: []Mount{{}}}).Encode())
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := Decode(data)
+		s, err := decodeSpec(data)
 		if err != nil {
 			return
 		}
-		again, err := Decode(s.Encode())
+		again, err := decodeSpec(s.Encode())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,10 +28,10 @@ type bind struct {
 	dir    bool
 }
 
-// EtcFiles are the only parts of the host's /etc in a sandbox, relative to /etc: links that commands such as
+// etcFiles are the only parts of the host's /etc in a sandbox, relative to /etc: links that commands such as
 // awk need, the loader's cache, certificates, the time zone, and settings without which programs that create
 // documents do not start.
-var EtcFiles = []string{"alternatives", "ssl/certs", "ssl/openssl.cnf", "ld.so.cache", "localtime",
+var etcFiles = []string{"alternatives", "ssl/certs", "ssl/openssl.cnf", "ld.so.cache", "localtime",
 	"fonts", "libreoffice"}
 
 // Devices are the only devices of a sandbox, relative to /dev.
@@ -88,7 +88,8 @@ func (h *helper) buildBase() error {
 		return step("make mounts private", err)
 	}
 	boundBuffers()
-	nameMachine()
+	_ = unix.Sethostname([]byte("sandbox"))
+	loopbackUp()
 	binds, links, err := h.openSources()
 	if err != nil {
 		return err
@@ -201,17 +202,17 @@ func (h *helper) openMounts() error {
 	return nil
 }
 
-// TopDirs are top-level names, relative to the root, that are links into /usr, or directories if /usr is not
+// topDirs are top-level names, relative to the root, that are links into /usr, or directories if /usr is not
 // merged.
-var TopDirs = []string{"bin", "sbin", "lib", "lib64", "lib32", "libx32"}
+var topDirs = []string{"bin", "sbin", "lib", "lib64", "lib32", "libx32"}
 
 // HostPaths returns the paths of the host files that a sandbox shows.
 func HostPaths() []string {
 	paths := []string{"/usr"}
-	for _, d := range TopDirs {
+	for _, d := range topDirs {
 		paths = append(paths, "/"+d)
 	}
-	for _, f := range EtcFiles {
+	for _, f := range etcFiles {
 		paths = append(paths, "/etc/"+f)
 	}
 	for _, d := range Devices {
@@ -220,40 +221,54 @@ func HostPaths() []string {
 	return paths
 }
 
-// hostRoot returns the mounts and links for the host files that a sandbox shows.
-func hostRoot() (binds []bind, links []link, err error) {
-	usr, err := cloneTree(unix.AT_FDCWD, "/usr", attrReadOnly)
-	if err != nil {
-		return nil, nil, step("open /usr", err)
-	}
-	binds = []bind{{usr, "usr", true}}
-	for _, d := range TopDirs {
+// A RootFile is a directory or file of the host that a sandbox shows, read-only, or a link in its root.
+type RootFile struct {
+	Path     string // relative to the root, and for a directory or file also on the host
+	Link     string // target of a link; "" for others
+	Dir      bool
+	Optional bool // some systems hide it, and no protection depends on it
+}
+
+// HostFiles returns what a sandbox shows of the host, unless its command has its own root file system.
+func HostFiles() []RootFile {
+	files := []RootFile{{Path: "usr", Dir: true}}
+	for _, d := range topDirs {
 		var st unix.Stat_t
 		if unix.Lstat("/"+d, &st) != nil {
 			continue
 		}
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFLNK:
-			links = append(links, link{d, "usr/" + d})
+			files = append(files, RootFile{Path: d, Link: "usr/" + d})
 		case unix.S_IFDIR:
-			fd, err := cloneTree(unix.AT_FDCWD, "/"+d, attrReadOnly)
-			if err != nil {
-				return nil, nil, step("open /"+d, err)
-			}
-			binds = append(binds, bind{fd, d, true})
+			files = append(files, RootFile{Path: d, Dir: true})
 		}
 	}
-	for _, f := range EtcFiles {
+	for _, f := range etcFiles {
 		var st unix.Stat_t
-		if unix.Stat("/etc/"+f, &st) != nil {
+		if unix.Stat("/etc/"+f, &st) == nil {
+			dir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+			files = append(files, RootFile{Path: "etc/" + f, Dir: dir, Optional: true})
+		}
+	}
+	return files
+}
+
+// hostRoot returns the mounts and links for the host files that a sandbox shows.
+func hostRoot() (binds []bind, links []link, err error) {
+	for _, f := range HostFiles() {
+		if f.Link != "" {
+			links = append(links, link{f.Path, f.Link})
 			continue
 		}
-		fd, err := cloneTree(unix.AT_FDCWD, "/etc/"+f, attrReadOnly)
+		fd, err := cloneTree(unix.AT_FDCWD, "/"+f.Path, attrReadOnly)
+		if err != nil && f.Optional {
+			continue
+		}
 		if err != nil {
-			// Some systems hide parts of /etc, and no protection depends on these.
-			continue
+			return nil, nil, step("open /"+f.Path, err)
 		}
-		binds = append(binds, bind{fd, "etc/" + f, st.Mode&unix.S_IFMT == unix.S_IFDIR})
+		binds = append(binds, bind{fd, f.Path, f.Dir})
 	}
 	return binds, links, nil
 }

@@ -26,6 +26,8 @@ for line in open("/proc/net/dev").readlines()[2:]:
         print("BREACH interface", name)
 if len(open("/proc/net/tcp").readlines()) > 1:
     print("BREACH sockets of the host")
+if socket.gethostname() != "sandbox":
+    print("BREACH name of the machine")
 # What stays possible: servers of the script's own, and pairs.
 a, b = socket.socketpair()
 a.send(b"x")
