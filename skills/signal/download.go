@@ -82,4 +82,4 @@ var beforeRun = phrase("(?:^|[\\s;&|(`])(?:" +
 	`(?:(?:ba|z|da|k|a)?sh|python3?|node|perl|ruby|php|source|\.|sudo|exec|start-process|&) ` +
 	`(?:-[\w-]+ )*["']?[\w.~${}/\\-]*|["']?\.[/\\])$` +
 	// A name alone starts a file too, in a directory where a script starts nothing but what it put there.
-	`|(?:(?:^|[;&|{])\s*(?:(?:nohup|setsid|env|time) )?["']?|\(\s*)/(?:tmp|var/tmp|dev/shm)/[\w./-]*$`)
+	`|(?:(?:^|[;&|{])\s*(?:(?:nohup|setsid|env|time) )?["']?|\(\s*)` + inShared + `[\w./-]*$`)
