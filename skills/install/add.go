@@ -79,8 +79,7 @@ type Access struct {
 
 // token returns the token for the host of a URL.
 func (a Access) token(at *url.URL) string {
-	// Everyone on the network could read a token over plain http.
-	if at.Scheme != "https" && !web.IsHere(at.Hostname()) {
+	if !web.IsProtected(at) {
 		return ""
 	}
 	// A lock file from elsewhere could lead a token to its own host if the token were not bound to one.

@@ -92,7 +92,7 @@ func checkRemote(at *url.URL, insecure bool) error {
 	// git passes USER@HOST to ssh as one argument, which would be an option too.
 	case strings.HasPrefix(at.User.Username(), "-"):
 		return refuse(hintURL, "%q is not a user", clip(at.User.Username()))
-	case isCleartext && !insecure && !web.IsHere(at.Hostname()):
+	case isCleartext && !insecure && !web.IsProtected(at):
 		return refuse("use https://, or give --insecure-transport if you trust the network",
 			"anyone on the network can change what comes over %s://", at.Scheme)
 	case !isCleartext && at.Scheme != "https" && at.Scheme != "ssh":

@@ -54,7 +54,7 @@ func (s *Scanner) drops(command []byte) {
 		s.dropsOpen(command, savedIn().FindAllSubmatch(command, most))
 		return
 	}
-	if s.program != shell || !hasTaint(here, temporary) || fromHere(command) {
+	if s.program != shell || !hasTaint(here, temporary) || staysHere(command) {
 		return
 	}
 	for _, m := range savedIn().FindAllSubmatch(command, most) {
