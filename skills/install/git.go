@@ -186,7 +186,7 @@ func open(ctx context.Context, git Git, dir, source string, access Access) (*rep
 		return nil, err
 	}
 	if git.Path == "" {
-		return nil, ErrNoGit
+		return nil, errNoGit
 	}
 	r := &repository{git: git, dir: dir, protocol: protocol, redirect: "initial"}
 	if protocol == "http" && !access.Insecure {

@@ -108,8 +108,8 @@ func baseName(source string) string {
 	return strings.TrimSuffix(name, ".git")
 }
 
-// ErrNoGit is the error for a git source if git is not installed.
-var ErrNoGit = errors.New("git is not on PATH")
+// errNoGit is the error for a git source if git is not installed.
+var errNoGit = errors.New("git is not on PATH")
 
 // FetchError reports a source on another machine that could not be fetched, or was rejected after the fetch.
 type FetchError struct {
