@@ -123,7 +123,8 @@ func Concerns(why string) (all []Concern) {
 }
 
 func concern(text string) Concern {
-	for _, kind := range []ConcernKind{ConcernScript, ConcernTool, ConcernHost, ConcernUnsearched, ConcernMore} {
+	kinds := []ConcernKind{ConcernScript, ConcernTool, ConcernHost, ConcernUnsearched, ConcernMore}
+	for _, kind := range kinds {
 		if name, ok := strings.CutPrefix(text, string(kind)); ok {
 			return Concern{Kind: kind, Name: name}
 		}

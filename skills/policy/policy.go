@@ -365,6 +365,11 @@ const (
 	ruleProfile         = "subagent_profile_not_allowed"
 )
 
+// directRules are the rules of runs with evidence of a direct command. A grant without any has the same rule,
+// except in mode observe.
+var directRules = [...]string{Disabled: ruleDisabled, Observe: ruleObserveDirect,
+	EnforceExplicit: ruleExplicitDirect, EnforceStrict: ruleStrictDirect}
+
 // slotEvidence returns the evidence of prompt slots: of the call's own slot if it has one and its principal
 // is trusted with evidence, else of the operator's binding.
 func (p *Policy) slotEvidence(r *Request) Evidence {
@@ -427,18 +432,9 @@ func (p *Policy) missing(r *Request, mode Mode, grant *Grant) Code {
 	}
 	// From here on, any evidence is as good as a direct command.
 	direct := grant.Evidence != ""
-	switch mode {
-	case Disabled:
-		grant.RuleID = ruleDisabled
-	case Observe:
-		grant.RuleID = ruleObserveDirect
-		if !direct {
-			grant.RuleID = ruleObserveRequires
-		}
-	case EnforceExplicit:
-		grant.RuleID = ruleExplicitDirect
-	case EnforceStrict:
-		grant.RuleID = ruleStrictDirect
+	grant.RuleID = directRules[mode]
+	if mode == Observe && !direct {
+		grant.RuleID = ruleObserveRequires
 	}
 	switch {
 	// In mode disabled, evidence is missing only for a tier that asks for it.

@@ -251,8 +251,8 @@ func (r *UndoRecord) End(ctx context.Context, done []staged.Undone, forced bool)
 		row.Files = append(row.Files, cfharness.UndoneFile{Path: d.Path, Op: d.Op, Refused: d.Refused})
 	}
 	refused := len(Refused(done))
-	detail := fmt.Sprintf("%s of %s undone, %d refused", report.Plural(len(done)-refused, "change"), run.Output,
-		refused)
+	detail := fmt.Sprintf("%s of %s undone, %d refused", report.Plural(len(done)-refused, "change"),
+		run.Output, refused)
 	undone := &provenance.Event{Kind: provenance.KindWorkspaceUndone, Skill: run.List.Skill,
 		Path: run.List.Path, Detail: detail}
 	ended := &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"}
