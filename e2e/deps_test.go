@@ -57,7 +57,8 @@ var importRules = map[string][]string{
 	"sandbox/bwrap":  {"sandbox", "sandbox/native", "sandbox/native/pidone"},
 	"sandbox/runsc":  {"sandbox", "sandbox/native", "sandbox/native/pidone"},
 	"sandbox/egress": {"sandbox", "sandbox/egress/address"},
-	// Who fetches from hosts that strangers name follows the rules of the proxy.
+	// Who fetches from hosts that strangers name follows the rules of the proxy, and one package decides which
+	// hosts are this machine.
 	"sandbox/egress/address": {},
 	"sandbox/host":           {"sandbox"},
 	"sandbox/remote":         {"sandbox"},
@@ -72,7 +73,7 @@ var importRules = map[string][]string{
 	"sandbox/detect": {"sandbox", "sandbox/native", "sandbox/bwrap", "sandbox/runsc", "skills/script"},
 
 	"skills/frontmatter": {},
-	"skills/signal":      {},
+	"skills/signal":      {"sandbox/egress/address"},
 
 	"skills/script":         {},
 	"skills/script/imports": {},
@@ -92,7 +93,7 @@ var importRules = map[string][]string{
 	"skills/source":           {"skills", "skills/archive"},
 	"skills/source/web":       {"sandbox/egress/address"},
 	"skills/source/discovery": {"skills"},
-	"skills/source/oci":       {"skills/archive", "skills/source/discovery", "skills/source/web"},
+	"skills/source/oci":       {"sandbox/egress/address", "skills/archive", "skills/source/discovery", "skills/source/web"},
 	"skills/source/signed":    {},
 	"skills/source/plugin":    {"skills", patternPath},
 	// Only tests import it.
@@ -100,7 +101,7 @@ var importRules = map[string][]string{
 	"skills/source/served":              {"skills", "skills/archive"},
 	"skills/source/sourcetest": {"skills", "skills/install", "skills/store", "skills/source/discovery",
 		"skills/source/oci", "skills/source/web", "skills/source/signed"},
-	"skills/compare": {"skills", "skills/script", patternPath},
+	"skills/compare": {"sandbox/egress/address", "skills", "skills/script", patternPath},
 	"skills/install": {"skills", "skills/archive", "skills/compare", "skills/policy", "skills/script", "skills/store",
 		"skills/source", "skills/source/discovery", "skills/source/oci", "skills/source/plugin", "skills/source/served",
 		"skills/source/signed", "skills/source/web"},

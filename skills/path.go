@@ -21,6 +21,9 @@ type PathError struct {
 
 func (e *PathError) Error() string { return "path " + e.Reason }
 
+// InDir reports whether a clean path is the directory dir or below it; "." has all.
+func InDir(dir, at string) bool { return dir == "." || dir == at || strings.HasPrefix(at, dir+"/") }
+
 // CleanPath returns the canonical form of a path in a skill: relative, separated by "/", without empty and
 // "." segments. It refuses, rather than resolves, paths that could name another file on another system, or a
 // file outside: with "..", backslashes, control characters, line separators, a scheme or a drive, and

@@ -31,6 +31,26 @@ func TestCleanPath(t *testing.T) {
 	}
 }
 
+func TestInDir(t *testing.T) {
+	for _, tt := range []struct {
+		dir, at string
+		want    bool
+	}{
+		{".", "a/b", true},
+		{".", ".", true},
+		{"a", "a", true},
+		{"a", "a/b", true},
+		{"a/b", "a", false},
+		{"a", "ab", false},
+		{"a", ".", false},
+		{"a", "b/a", false},
+	} {
+		if got := skills.InDir(tt.dir, tt.at); got != tt.want {
+			t.Errorf("InDir(%q, %q) = %t", tt.dir, tt.at, got)
+		}
+	}
+}
+
 func TestURI(t *testing.T) {
 	t.Parallel()
 	sk := &skills.Skill{Path: "acme/pdf tools"}

@@ -137,25 +137,16 @@ func (a *app) accept(ctx context.Context, plan *install.Plan, trees []string, as
 
 // acceptAll asks once about the skills of a source that wait for a look, and shows them if the user wants to.
 func (a *app) acceptAll(ctx context.Context, left []*install.Change, all int, show func()) (bool, error) {
-	codes := map[string]bool{}
+	reasons := map[string]bool{}
 	for _, c := range left {
-		for reason := range strings.SplitSeq(c.After.Why, "; ") {
-			at := strings.LastIndex(reason, ": ")
-			switch {
-			case at >= 0:
-				reason = reason[at+len(": "):]
-			case strings.HasPrefix(reason, "new "):
-				reason = strings.Join(strings.Fields(reason)[:2], " ") + "s"
-			case strings.HasPrefix(reason, "and "):
-				continue
-			}
-			codes[reason] = true
+		for _, name := range report.ReasonNames(c.After.Why) {
+			reasons[name] = true
 		}
 	}
 	// One question for a source: with dozens of questions users answer yes without reading.
 	const form = "%d of %d skills need a review (%s): show them, accept all, or skip? [s/a/N] "
 	question := fmt.Sprintf(form, len(left), all,
-		report.Printable(strings.Join(slices.Sorted(maps.Keys(codes)), ", ")))
+		report.Printable(strings.Join(slices.Sorted(maps.Keys(reasons)), ", ")))
 	for {
 		word, err := a.typed(ctx, question)
 		if err != nil {

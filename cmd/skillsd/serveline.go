@@ -42,12 +42,13 @@ var workspaceFlags = []string{"workspace", "workspace-from-client", "release"}
 // Errors: *exit.Error.
 func (l *serveLine) words(args []string) ([]string, error) {
 	words := []string{"serve"}
-	if slices.Contains(clients.WithSkills(), l.client.Name) && !isGiven(args, "client") {
+	given, _ := l.parsed(append(words, args...)) // checked returns the error
+	if slices.Contains(clients.WithSkills(), l.client.Name) && !gives(given, "client") {
 		words = append(words, "--client", l.client.Name)
 	}
 	if l.workspace {
 		for _, name := range workspaceFlags {
-			if isGiven(args, name) {
+			if gives(given, name) {
 				return nil, exit.Usagef("give one of them", "--workspace writes --%s itself", name)
 			}
 		}
@@ -58,13 +59,13 @@ func (l *serveLine) words(args []string) ([]string, error) {
 		args = append([]string{"--workspace-from-client", "--workspace=:staged", "--release=observed"},
 			args...)
 	}
-	given, err := l.checked(args)
+	written, err := l.checked(args)
 	if err != nil {
 		return nil, &exit.Error{Code: exit.Usage, Err: fmt.Errorf("flags of serve: %w", err),
 			Hint: "see `skillsd serve --help`; they come after --: " +
 				strings.TrimSpace("skillsd setup "+l.client.Name) + " -- --skills-root DIR"}
 	}
-	return append(words, given...), nil
+	return append(words, written...), nil
 }
 
 // checked returns the flags of serve in args as the words of an entry.
@@ -173,12 +174,9 @@ func (l *serveLine) merged(old, now []string) []string {
 
 // kept returns the flags of an earlier entry that stay.
 func (l *serveLine) kept(had, given []setting) (kept []setting) {
-	gives := func(name string) bool {
-		return slices.ContainsFunc(given, func(f setting) bool { return f.name == name })
-	}
-	isElsewhere := l.noWorkspace || gives("workspace") || gives("workspace-from-client")
+	isElsewhere := l.noWorkspace || gives(given, "workspace") || gives(given, "workspace-from-client")
 	for _, f := range had {
-		if !gives(f.name) && !(isElsewhere && slices.Contains(workspaceFlags, f.name)) {
+		if !gives(given, f.name) && !(isElsewhere && slices.Contains(workspaceFlags, f.name)) {
 			kept = append(kept, f)
 		}
 	}
@@ -199,6 +197,11 @@ func (f setting) word() string {
 	return "--" + f.name + "=" + f.value
 }
 
+// gives reports whether a flag is among others.
+func gives(given []setting, name string) bool {
+	return slices.ContainsFunc(given, func(f setting) bool { return f.name == name })
+}
+
 // parsed returns the flags in a command line of serve.
 func (l *serveLine) parsed(args []string) (found []setting, err error) {
 	_, flags := l.newOptions()
@@ -213,12 +216,4 @@ func (l *serveLine) parsed(args []string) (found []setting, err error) {
 		return nil, errors.New("not a command line of serve")
 	}
 	return found, nil
-}
-
-// isGiven reports whether a flag is among arguments.
-func isGiven(args []string, name string) bool {
-	return slices.ContainsFunc(args, func(arg string) bool {
-		flag, _, _ := strings.Cut(arg, "=")
-		return flag == "--"+name
-	})
 }

@@ -144,7 +144,8 @@ func (o *undoOptions) undo(
 	}
 	o.app.printf("%s in %s, run %s\n", report.Printable(run.Script()),
 		report.Printable(run.List.Workspace), run.When())
-	todo := o.show(planned)
+	o.show(planned)
+	todo := len(planned) - len(sessions.Refused(planned))
 	if todo == 0 {
 		return o.nothing(run, planned)
 	}
@@ -166,17 +167,15 @@ func (o *undoOptions) undo(
 	if err != nil {
 		return err
 	}
-	count := 0
-	for _, d := range done {
-		if d.Refused == "" {
-			count++
-		}
+	refused := sessions.Refused(done)
+	for _, d := range refused {
 		// The rest was shown before.
-		if d.Refused != "" && !slices.Contains(planned, d) {
+		if !slices.Contains(planned, d) {
 			o.app.notef("skillsd: warning: %s stays: %s", report.Printable(d.Path), d.Refused)
 		}
 	}
-	o.app.notef("skillsd: undid %s; skillsd session show %s", report.Plural(count, "change"), record.ID)
+	o.app.notef("skillsd: undid %s; skillsd session show %s",
+		report.Plural(len(done)-len(refused), "change"), record.ID)
 	return left(done)
 }
 
@@ -205,8 +204,8 @@ func openWorkspace(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// show prints outcomes, and returns how many changes would be undone.
-func (o *undoOptions) show(planned []staged.Undone) (todo int) {
+// show prints outcomes.
+func (o *undoOptions) show(planned []staged.Undone) {
 	for _, p := range planned {
 		word, why := map[string]string{"delete": "removes"}[p.Op], ""
 		switch {
@@ -215,12 +214,8 @@ func (o *undoOptions) show(planned []staged.Undone) (todo int) {
 		case p.Changed:
 			why = ", although it was changed since the run"
 		}
-		if p.Refused == "" {
-			todo++
-		}
 		o.app.printf("  %s %s%s\n", report.Pad(cmp.Or(word, "returns"), 8), report.Printable(p.Path), why)
 	}
-	return todo
 }
 
 // nothing explains why there is nothing to undo.
@@ -238,21 +233,15 @@ func (o *undoOptions) nothing(run *sessions.Undoable, planned []staged.Undone) e
 
 // left returns an error if entries stay as the run left them.
 func left(done []staged.Undone) error {
-	count, changed := 0, false
-	for _, d := range done {
-		if d.Refused != "" {
-			count++
-			changed = changed || d.Changed
-		}
-	}
-	if count == 0 {
+	refused := sessions.Refused(done)
+	if len(refused) == 0 {
 		return nil
 	}
 	hint := ""
-	if changed {
+	if slices.ContainsFunc(refused, func(d staged.Undone) bool { return d.Changed }) {
 		hint = "look at them first; with --force they are replaced or removed all the same"
 	}
-	return exit.Errorf(exit.Problems, hint, "%s not returned", report.Plural(count, "file"))
+	return exit.Errorf(exit.Problems, hint, "%s not returned", report.Plural(len(refused), "file"))
 }
 
 // record begins the record of an undo.

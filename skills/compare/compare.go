@@ -9,11 +9,11 @@ import (
 	"bytes"
 	"context"
 	"maps"
-	"net/netip"
 	"path"
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/sandbox/egress/address"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/script"
@@ -234,6 +234,5 @@ func reserved(host string) bool {
 			return true
 		}
 	}
-	address, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil && (address.IsLoopback() || address.IsUnspecified())
+	return address.NamesNoOther(strings.Trim(host, "[]"))
 }

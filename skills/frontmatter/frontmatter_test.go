@@ -181,6 +181,10 @@ func TestFrontmatterRepairs(t *testing.T) {
 			"one: two: three", "B\n", []int{3}},
 		{"colon in a nested value", "---\nname: a\ndescription: d\nmetadata:\n  author: me: you\n---\nB\n",
 			"d", "B\n", []int{5}},
+		{"a mapping too deep to repair", "---\nname: a\nmetadata:\n  a:\n    b:\n      c:\n        d: e: f\n" +
+			"description: g: h\n---\nB\n", "g: h", "B\n", []int{3, 8}},
+		{"a mapping not too deep to repair", "---\nname: a\nmetadata:\n  a:\n    b:\n      c: e: f\n" +
+			"description: g: h\n---\nB\n", "g: h", "B\n", []int{6, 7}},
 		{"tabs", "---\nname: a\ndescription: d\ntags:\n\t- b\n---\nB\n", "d", "B\n", []int{5}},
 		{"control character", "---\nname: a\nemoji: \x01\ndescription: d\n---\nB\n", "d", "B\n", []int{3}},
 		{"text behind the end", "---\nname: a\ndescription: d\n---# T\nB\n", "d", "# T\nB\n", []int{4}},

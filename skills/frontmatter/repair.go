@@ -101,10 +101,10 @@ func (e *faulty) broken() bool {
 
 // mapping parses lines; at is the number of the first one in the file.
 func (p *repairer) mapping(lines []string, at int) (*value, bool) {
-	p.depth++
-	if p.depth > maxRepairDepth {
+	if p.depth == maxRepairDepth {
 		return nil, false
 	}
+	p.depth++
 	defer func() { p.depth-- }()
 	whole := &value{kind: mapping}
 	seen := map[string]int{}

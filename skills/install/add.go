@@ -79,8 +79,7 @@ type Access struct {
 
 // token returns the token for the host of a URL.
 func (a Access) token(at *url.URL) string {
-	// Everyone on the network could read a token over plain http.
-	if at.Scheme != "https" && !web.IsHere(at.Hostname()) {
+	if !web.IsProtected(at) {
 		return ""
 	}
 	// A lock file from elsewhere could lead a token to its own host if the token were not bound to one.
@@ -214,20 +213,20 @@ func (p *Plan) redirect(ctx context.Context, from *fetched, req Request) (*Reque
 	if err != nil {
 		return nil, err
 	}
-	req.shown = ""
+	other, name := req, req.orRef
+	other.shown = ""
 	if dir != "" {
-		req.Subdir = dir
-		return &req, nil
+		other.Subdir = dir
+		return &other, nil
 	}
-	name := req.orRef
 	isRef, err := p.isRef(ctx, from, name, req.Access)
 	if err != nil || !isRef {
 		return nil, err
 	}
-	req.Ref, req.orRef = name, ""
-	req.Skills = slices.DeleteFunc(slices.Clone(req.Skills), func(s string) bool { return s == name })
-	p.i.located(name, req)
-	return &req, nil
+	other.Ref, other.orRef = name, ""
+	other.Skills = slices.DeleteFunc(slices.Clone(req.Skills), func(s string) bool { return s == name })
+	p.i.located(name, other)
+	return &other, nil
 }
 
 // above returns the directory of the skill that a file or a directory of the source is a part of, or "" if

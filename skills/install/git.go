@@ -186,7 +186,7 @@ func open(ctx context.Context, git Git, dir, source string, access Access) (*rep
 		return nil, err
 	}
 	if git.Path == "" {
-		return nil, ErrNoGit
+		return nil, errNoGit
 	}
 	r := &repository{git: git, dir: dir, protocol: protocol, redirect: "initial"}
 	if protocol == "http" && !access.Insecure {
@@ -314,8 +314,7 @@ func (r *repository) logIn(ctx context.Context, source string, access Access) er
 		r.env = append(r.env, "SKILLSD_GIT_TOKEN="+token)
 		return nil
 	}
-	// Everyone on the network could read a password over plain http.
-	if !access.Credentials || at.Scheme != "https" && !web.IsHere(at.Hostname()) {
+	if !access.Credentials || !web.IsProtected(at) {
 		return nil
 	}
 	helper, err := r.ofUser(ctx, "credential.helper", source)

@@ -46,7 +46,7 @@ func (gitKind) check(o Origin) error {
 }
 
 func (gitKind) hint(e *FetchError) string {
-	if errors.Is(e, ErrNoGit) {
+	if errors.Is(e, errNoGit) {
 		return "install git from your distribution, or give a zip archive or a directory"
 	}
 	if port := scpPort().FindStringSubmatch(e.Source); port != nil {

@@ -158,7 +158,7 @@ func (n *namer) takeRelative(ctx context.Context, dir, name string) error {
 		at := path.Join(from, name)
 		below, ok := n.below(at)
 		// Another skill is a skill of its own, which clients load by its name.
-		if ok && !isSkillFile(below) && !plugin.Contains(n.skill, at) && n.exists(below) {
+		if ok && !isSkillFile(below) && !skills.InDir(n.skill, at) && n.exists(below) {
 			return n.take(ctx, below, false)
 		}
 	}
@@ -228,7 +228,7 @@ func pathsAfter(rest string) (choices []string) {
 
 // below returns a path of the source as a path in the plugin, if it lies there.
 func (n *namer) below(at string) (string, bool) {
-	if !fs.ValidPath(at) || at == n.plugin.Dir || !plugin.Contains(n.plugin.Dir, at) {
+	if !fs.ValidPath(at) || at == n.plugin.Dir || !skills.InDir(n.plugin.Dir, at) {
 		return "", false
 	}
 	if n.plugin.Dir == "." {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/source/plugin"
 )
 
@@ -97,7 +98,7 @@ func (f *fetched) without(name string) string {
 		return "no SKILL.md of the plugin was found"
 	}
 	for _, p := range f.plugins.Plugins {
-		isHere := plugin.Contains(f.origin.Path, p.Dir) || plugin.Contains(p.Dir, f.origin.Path)
+		isHere := skills.InDir(f.origin.Path, p.Dir) || skills.InDir(p.Dir, f.origin.Path)
 		if isHere && len(p.Others) > 0 {
 			return fmt.Sprintf("it is a %s, with %s", p.Kind, strings.Join(p.Others, ", "))
 		}

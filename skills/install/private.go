@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/source/plugin"
 )
 
 // clientDirs are the hidden directories of clients. Authors publish files in some directories below them, and
@@ -24,7 +23,7 @@ func (t *taker) private(real string, isDir bool) bool {
 	segments := strings.Split(real, "/")
 	own := common(segments, t.at)
 	requested := 0 // segments that the user named
-	if plugin.Contains(t.f.origin.Path, real) && t.f.origin.Path != "." {
+	if skills.InDir(t.f.origin.Path, real) && t.f.origin.Path != "." {
 		requested = strings.Count(t.f.origin.Path, "/") + 1
 	}
 	for n := requested; n < len(segments); n++ {

@@ -225,7 +225,7 @@ func assessment(ctx context.Context, name string, was, is *skills.Snapshot) (Ass
 	}
 	const most = 10
 	if more := len(why) - most; more > 0 {
-		why = append(why[:most], fmt.Sprintf("and %d more", more))
+		why = append(why[:most], fmt.Sprintf("%s%d more", policy.ConcernMore, more))
 	}
 	return Assessment{Verdict: verdict, Why: strings.Join(why, "; ")}, nil
 }

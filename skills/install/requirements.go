@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/source/plugin"
 )
 
 // wholeOf widens an origin to the whole source if required skills must be found in it. It returns the part of
@@ -29,7 +28,7 @@ func (r *Request) wholeOf(origin *Origin) (part string, err error) {
 // inPart returns the candidates at and below a path, or all if it is empty.
 func inPart(part string, all []candidate) []candidate {
 	return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
-		return part != "" && !plugin.Contains(part, c.path)
+		return part != "" && !skills.InDir(part, c.path)
 	})
 }
 

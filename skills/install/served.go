@@ -25,8 +25,8 @@ import (
 // packages before the first one.
 const maxPatience = 2 * time.Minute
 
-// ErrSilent is the error of a program that was started to serve skills and did not answer in time.
-var ErrSilent = errors.New("the program did not answer")
+// errSilent is the error of a program that was started to serve skills and did not answer in time.
+var errSilent = errors.New("the program did not answer")
 
 // The prefixes of a source that is an MCP server.
 const (
@@ -88,7 +88,7 @@ func (mcpKind) unchanged(ctx context.Context, p *Plan, e *Entry, access Access) 
 }
 
 func (mcpKind) hint(e *FetchError) string {
-	if errors.Is(e, ErrSilent) {
+	if errors.Is(e, errSilent) {
 		return "start its command by itself, and see what it waits for"
 	}
 	return "see whether it serves skills by the Skills extension (skills/list)"
@@ -169,7 +169,7 @@ func (l *listing) wait(n int) {
 	// One limit for all requests would end a program that answers each of them slowly.
 	l.waiting += n
 	if l.waiting > 0 {
-		l.silence = time.AfterFunc(l.patience, func() { l.end(ErrSilent) })
+		l.silence = time.AfterFunc(l.patience, func() { l.end(errSilent) })
 	}
 }
 
@@ -185,10 +185,10 @@ func (l *listing) patient(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// explain returns err, or ErrSilent if the program was killed.
+// explain returns err, or errSilent if the program was killed.
 func (l *listing) explain(err error) error {
-	if err != nil && l.running != nil && context.Cause(l.running) == ErrSilent {
-		return fmt.Errorf("%w within %v and was killed", ErrSilent, l.patience)
+	if err != nil && l.running != nil && context.Cause(l.running) == errSilent {
+		return fmt.Errorf("%w within %v and was killed", errSilent, l.patience)
 	}
 	return err
 }

@@ -38,7 +38,7 @@ func TestSilentProgram(t *testing.T) {
 					t.Fatal(err)
 				}
 				_, err = i.Add(t.Context(), Request{Source: stdioPrefix + "sh " + program})
-				if !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), program) {
+				if !errors.Is(err, errSilent) || !strings.Contains(err.Error(), program) {
 					t.Fatalf("error = %v", err)
 				}
 				if err := i.Close(); err != nil {
@@ -92,7 +92,7 @@ func TestSlowProgram(t *testing.T) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, ErrSilent) || patience > 10*time.Second {
+		if !errors.Is(err, errSilent) || patience > 10*time.Second {
 			t.Fatal(err)
 		}
 	}

@@ -92,7 +92,7 @@ func checkRemote(at *url.URL, insecure bool) error {
 	// git passes USER@HOST to ssh as one argument, which would be an option too.
 	case strings.HasPrefix(at.User.Username(), "-"):
 		return refuse(hintURL, "%q is not a user", clip(at.User.Username()))
-	case isCleartext && !insecure && !web.IsHere(at.Hostname()):
+	case isCleartext && !insecure && !web.IsProtected(at):
 		return refuse("use https://, or give --insecure-transport if you trust the network",
 			"anyone on the network can change what comes over %s://", at.Scheme)
 	case !isCleartext && at.Scheme != "https" && at.Scheme != "ssh":
@@ -108,8 +108,8 @@ func baseName(source string) string {
 	return strings.TrimSuffix(name, ".git")
 }
 
-// ErrNoGit is the error for a git source if git is not installed.
-var ErrNoGit = errors.New("git is not on PATH")
+// errNoGit is the error for a git source if git is not installed.
+var errNoGit = errors.New("git is not on PATH")
 
 // FetchError reports a source on another machine that could not be fetched, or was rejected after the fetch.
 type FetchError struct {

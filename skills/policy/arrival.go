@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/skillsd/skillsd/skills"
 )
@@ -74,20 +75,63 @@ func (a *Arrival) Assess() (verdict Verdict, why []string) {
 		}
 	}
 	if a.Unsearched {
-		because(Look, "more text than is searched")
+		because(Look, "%s", ConcernUnsearched)
 	}
 	// Everything in a first version is new, so the comparison would only repeat its content.
 	if a.First {
 		return verdict, why
 	}
 	for _, script := range a.Scripts {
-		because(Look, "new script %s", script)
+		because(Look, "%s%s", ConcernScript, script)
 	}
 	for _, tool := range a.Tools {
-		because(Look, "new allowed-tools %s", tool)
+		because(Look, "%s%s", ConcernTool, tool)
 	}
 	for _, host := range a.Hosts {
-		because(Look, "new host %s", host)
+		because(Look, "%s%s", ConcernHost, host)
 	}
 	return verdict, why
+}
+
+// Concern is a reason why a content is not clean, read from the text that is kept of it.
+type Concern struct {
+	Kind ConcernKind
+	// Name is the script, the tool or the host; for a signal its code, and what follows it in the text.
+	Name string
+	At   string // the place of a signal
+}
+
+// ConcernKind is the kind of a Concern. The text of all but signals begins with it.
+type ConcernKind string
+
+// The kinds of concerns.
+const (
+	ConcernSignal     ConcernKind = ""
+	ConcernScript     ConcernKind = "new script "
+	ConcernTool       ConcernKind = "new allowed-tools "
+	ConcernHost       ConcernKind = "new host "
+	ConcernUnsearched ConcernKind = "more text than is searched"
+	ConcernMore       ConcernKind = "and " // a number of further ones, which are not named
+)
+
+// Concerns reads reasons that [Arrival.Assess] returned, joined by semicolons.
+func Concerns(why string) (all []Concern) {
+	for text := range strings.SplitSeq(why, "; ") {
+		all = append(all, concern(text))
+	}
+	return all
+}
+
+func concern(text string) Concern {
+	kinds := []ConcernKind{ConcernScript, ConcernTool, ConcernHost, ConcernUnsearched, ConcernMore}
+	for _, kind := range kinds {
+		if name, ok := strings.CutPrefix(text, string(kind)); ok {
+			return Concern{Kind: kind, Name: name}
+		}
+	}
+	at := strings.LastIndex(text, ": ")
+	if at < 0 {
+		return Concern{Name: text}
+	}
+	return Concern{Name: text[at+len(": "):], At: text[:at]}
 }

@@ -176,11 +176,8 @@ func TestParseNames(t *testing.T) {
 		if got, err := ParseMode(name); err == nil || got != 0 || len(err.Error()) > 400 {
 			t.Errorf("ParseMode(%q) = %v, %v", name, got, err)
 		}
-		if got, err := ParseRole(name); err == nil || got != "" {
-			t.Errorf("ParseRole(%q) = %v, %v", name, got, err)
-		}
-		if got, err := ParseRelease(name); err == nil || got != "" {
-			t.Errorf("ParseRelease(%q) = %v, %v", name, got, err)
+		if got, err := parseRole(name); err == nil || got != "" {
+			t.Errorf("parseRole(%q) = %v, %v", name, got, err)
 		}
 	}
 	if Disabled.Stricter(EnforceStrict) != EnforceStrict || EnforceExplicit.Stricter(0) != EnforceExplicit {

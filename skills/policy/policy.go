@@ -146,21 +146,22 @@ func (p *Policy) Decide(r Request) (Grant, error) {
 		return Grant{}, denial
 	}
 	// A mode beyond the strictest would pass each comparison with a known one.
-	if mode := p.Mode(r.Mode); mode < Disabled || mode > EnforceStrict {
+	mode := p.Mode(r.Mode)
+	if mode < Disabled || mode > EnforceStrict {
 		return Grant{}, r.refuse(modeUnknown)
 	}
 	if r.Class == Read {
-		return p.decideRead(&r)
+		return p.decideRead(&r, mode)
 	}
-	return p.decideRun(&r)
+	return p.decideRun(&r, mode)
 }
 
 // decideRead applies the matrix of mode and evidence to a request that only shows bytes of a skill.
-func (p *Policy) decideRead(r *Request) (Grant, error) {
+func (p *Policy) decideRead(r *Request, mode Mode) (Grant, error) {
 	evidence := p.slotEvidence(r)
 	// A read shows only bytes of the skill, so its release needs no decision.
 	grant := Grant{Decision: Allowed, Release: ReleaseObserved, Evidence: evidence}
-	switch mode := p.Mode(r.Mode); {
+	switch {
 	case mode == Disabled:
 		grant.RuleID = ruleDisabled
 	case mode == Observe:
@@ -176,7 +177,7 @@ func (p *Policy) decideRead(r *Request) (Grant, error) {
 }
 
 // decideRun evaluates the rules that no approval overrides first, so that the user is not asked in vain.
-func (p *Policy) decideRun(r *Request) (Grant, error) {
+func (p *Policy) decideRun(r *Request, mode Mode) (Grant, error) {
 	switch {
 	case r.ActivationUnknown:
 		return Grant{}, r.refuse(handleUnknown)
@@ -200,8 +201,7 @@ func (p *Policy) decideRun(r *Request) (Grant, error) {
 		return Grant{}, denial
 	}
 
-	mode, missing := p.Mode(r.Mode), p.missing(r, &grant)
-	unreleased := p.release(r, &grant)
+	missing, unreleased := p.missing(r, mode, &grant), p.release(r, &grant)
 	if mode < EnforceExplicit {
 		return r.warn(grant, mode, missing, unreleased), nil
 	}
@@ -365,6 +365,11 @@ const (
 	ruleProfile         = "subagent_profile_not_allowed"
 )
 
+// directRules are the rules of runs with evidence of a direct command. A grant without any has the same rule,
+// except in mode observe.
+var directRules = [...]string{Disabled: ruleDisabled, Observe: ruleObserveDirect,
+	EnforceExplicit: ruleExplicitDirect, EnforceStrict: ruleStrictDirect}
+
 // slotEvidence returns the evidence of prompt slots: of the call's own slot if it has one and its principal
 // is trusted with evidence, else of the operator's binding.
 func (p *Policy) slotEvidence(r *Request) Evidence {
@@ -413,7 +418,7 @@ func consentFor(tier skills.Tier, ask Ask) consent {
 
 // missing sets the evidence and the rule of a run's grant. It returns the code of what enforcement would
 // lack: evidence of a direct command, else an approval; empty if neither is missing.
-func (p *Policy) missing(r *Request, grant *Grant) Code {
+func (p *Policy) missing(r *Request, mode Mode, grant *Grant) Code {
 	// Values other than the two constants, such as one of a later version, approve nothing.
 	approved := r.Approved == ApprovalRemembered || r.Approved == ApprovalOfCall
 	needs := consentFor(r.Tier, grant.Entry.Ask)
@@ -427,22 +432,13 @@ func (p *Policy) missing(r *Request, grant *Grant) Code {
 	}
 	// From here on, any evidence is as good as a direct command.
 	direct := grant.Evidence != ""
-	switch p.Mode(r.Mode) {
-	case Disabled:
-		grant.RuleID = ruleDisabled
-	case Observe:
-		grant.RuleID = ruleObserveDirect
-		if !direct {
-			grant.RuleID = ruleObserveRequires
-		}
-	case EnforceExplicit:
-		grant.RuleID = ruleExplicitDirect
-	case EnforceStrict:
-		grant.RuleID = ruleStrictDirect
+	grant.RuleID = directRules[mode]
+	if mode == Observe && !direct {
+		grant.RuleID = ruleObserveRequires
 	}
 	switch {
 	// In mode disabled, evidence is missing only for a tier that asks for it.
-	case !direct && (p.Mode(r.Mode) != Disabled || needs == consentConfirmation):
+	case !direct && (mode != Disabled || needs == consentConfirmation):
 		return CodeDirectCommandRequired
 	case needs == consentApproval && !approved, needs == consentOfCall && r.Approved != ApprovalOfCall:
 		return CodeApprovalRequired

@@ -157,8 +157,8 @@ const (
 	Quote         Role = "quote"
 )
 
-// ParseRole parses the name of a role.
-func ParseRole(name string) (Role, error) {
+// parseRole parses the name of a role.
+func parseRole(name string) (Role, error) {
 	if role := Role(name); slices.Contains([]Role{DirectCommand, Context, Quote}, role) {
 		return role, nil
 	}
@@ -175,15 +175,6 @@ const (
 	ReleaseObserved Release = "observed" // its output is shown
 	ReleaseOpaque   Release = "opaque"   // it runs, and returns a handle instead of its output
 )
-
-// ParseRelease parses the name of a release.
-func ParseRelease(name string) (Release, error) {
-	if release := Release(name); slices.Contains([]Release{ReleaseNone, ReleaseObserved, ReleaseOpaque},
-		release) {
-		return release, nil
-	}
-	return "", fmt.Errorf("unknown release %q; use none, observed or opaque", Clip(name))
-}
 
 // Clip truncates an untrusted value to 128 characters and "…", before it is repeated or recorded.
 func Clip(s string) string {

@@ -41,9 +41,9 @@ func ParsePromptSlot(raw json.RawMessage) (*PromptSlot, error) {
 	if !nonEmpty(fields["source"]) {
 		return nil, &SlotError{"source is neither a non-empty string nor a non-empty object"}
 	}
-	// A missing role is the empty text, which ParseRole refuses.
+	// A missing role is the empty text, which parseRole refuses.
 	name, _ := text(fields["role"])
-	role, err := ParseRole(name)
+	role, err := parseRole(name)
 	if err != nil {
 		return nil, &SlotError{err.Error()}
 	}

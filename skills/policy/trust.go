@@ -10,8 +10,8 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// AllSources matches every source in [Trust.Required].
-const AllSources = "all"
+// allSources is the word for every source in Trust.Required.
+const allSources = "all"
 
 // Trust lists the signers that are trusted for installed skills. The zero value requires no signature and
 // trusts no signer.
@@ -19,7 +19,8 @@ type Trust struct {
 	Signers []TrustedSigner
 	// Required are prefixes of sources that need a signature by one of Signers. "https://example.com/skills"
 	// matches itself, with or without ".git", and sources that continue with "/". Scheme, case and other
-	// spellings of the same path are ignored; another name of a host is another source.
+	// spellings of the same path are ignored; another name of a host is another source. "all" matches every
+	// source.
 	Required []string
 }
 
@@ -48,7 +49,7 @@ func (t Trust) Admit(source string, signed func(signer string) bool) (skills.Tie
 	switch {
 	// Where a signature is required, case does not matter: //TEAM led to the same repository without a
 	// signature.
-	case !slices.Contains(t.Required, AllSources) && !begins(source, t.Required, strings.ToLower):
+	case !slices.Contains(t.Required, allSources) && !begins(source, t.Required, strings.ToLower):
 		return tier, nil
 	case signed == nil:
 		return tier, fmt.Errorf("the configuration requires a signature for skills from %s (trust.required)",

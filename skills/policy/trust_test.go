@@ -12,7 +12,7 @@ func TestTrust(t *testing.T) {
 		{Name: "everywhere", Signer: "B", Tier: skills.TierUser},
 	}
 	one := Trust{Signers: signers, Required: []string{"https://h/skills"}}
-	all := Trust{Signers: signers, Required: []string{AllSources}}
+	all := Trust{Signers: signers, Required: []string{allSources}}
 	for _, test := range []struct {
 		trust          Trust
 		source, signer string
@@ -49,7 +49,7 @@ func TestTrust(t *testing.T) {
 		{all, "/srv/skills", "", skills.TierThirdParty, true},
 		{all, "/srv/skills", "A", skills.TierThirdParty, true},
 		{all, "/srv/skills", "B", skills.TierUser, false},
-		{Trust{Signers: []TrustedSigner{{Tier: skills.TierOrg}}, Required: []string{"", AllSources}}, "", "", skills.TierThirdParty, true},
+		{Trust{Signers: []TrustedSigner{{Tier: skills.TierOrg}}, Required: []string{"", allSources}}, "", "", skills.TierThirdParty, true},
 	} {
 		signed := func(signer string) bool { return signer == test.signer }
 		if test.signer == "" {

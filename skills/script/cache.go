@@ -52,9 +52,6 @@ func NewCacheJob(info Info, interpreter, dir, out, script string, files []string
 	return in.cache.job(interpreter, dir, out, script, modules)
 }
 
-// Caches reports whether modules are compiled ahead of runs with this interpreter.
-func (in *Interpreter) Caches() bool { return in.cache != nil }
-
 func withSuffix(files []string, suffixes ...string) (found []string) {
 	for _, f := range files {
 		for _, suffix := range suffixes {

@@ -238,7 +238,7 @@ func clip(s string) string {
 const (
 	MaxArgs     = 1_000
 	MaxArgBytes = 128 << 10
-	MaxAllBytes = 1 << 20
+	maxAllBytes = 1 << 20
 )
 
 // Argv returns the command that runs a script. interpreter is its absolute path; file is the absolute path of
@@ -287,8 +287,8 @@ func CheckArgs(args []string) error {
 			return fmt.Errorf("argument %d has %d bytes, the limit is %d", i, len(arg), MaxArgBytes-1)
 		}
 	}
-	if total > MaxAllBytes {
-		return fmt.Errorf("the arguments have %d bytes together, the limit is %d", total, MaxAllBytes)
+	if total > maxAllBytes {
+		return fmt.Errorf("the arguments have %d bytes together, the limit is %d", total, maxAllBytes)
 	}
 	return nil
 }

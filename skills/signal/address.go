@@ -6,11 +6,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/sandbox/egress/address"
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// address matches the scheme and the host of a URL.
-var address = pattern.New("(?i)\\b(https?|ftp)://([^\\s/\"'<>|)\\\\`,;?#]+)")
+// url matches the scheme and the host of a URL, which the name of a user may precede.
+var url = pattern.New("(?i)\\b(https?|ftp)://([^\\s/\"'<>|)\\\\`,;?#]+)")
 
 // Expressions of a host without a scheme, which is numeric or a name. Vendors write their installers with a
 // name, for readers.
@@ -31,13 +32,9 @@ var pasteHosts = []string{"pastebin.com", "paste.ee", "glot.io", "rentry.co", "h
 // http, of a numeric host, of a host that is known at run time only, or of one of pasteHosts. A command
 // without any address, as in prose about "curl … | sh", has none.
 func openAddress(command []byte) bool {
-	found := address().FindAllSubmatch(command, -1)
+	found := url().FindAllSubmatch(command, -1)
 	for _, m := range found {
-		scheme, host := strings.ToLower(string(m[1])), strings.ToLower(string(m[2]))
-		if at := strings.LastIndexByte(host, '@'); at >= 0 {
-			// The text before the sign is the name of a user, and may look like the host of a vendor.
-			host = host[at+1:]
-		}
+		scheme, host := strings.ToLower(string(m[1])), hostOf(m[2])
 		// Documentation has addresses such as https://… for the host of the reader.
 		isPlaceholder := strings.Trim(host, ".…") == ""
 		if !isPlaceholder && (isOpenHost(host, scheme != "https") || strings.HasPrefix(host, "$")) {
@@ -56,19 +53,20 @@ func openAddress(command []byte) bool {
 // variable matches an address that is only known at run time.
 var variable = pattern.New(`(?i)\b(?:curl|wget|iwr|irm|invoke-\w+)\b[^|]*\s["']?\$[\w{(]`)
 
-// isHere reports whether a host is this machine.
-func isHere(host string) bool {
-	name := withoutPort(host)
-	at, err := netip.ParseAddr(strings.Trim(name, "[]"))
-	return name == "localhost" || err == nil && at.IsLoopback()
+// hostOf returns the host of a URL in lower case, with its port, without the name of a user. That name may
+// look like another host.
+func hostOf(authority []byte) string {
+	return strings.ToLower(string(authority[bytes.LastIndexByte(authority, '@')+1:]))
 }
 
-// fromHere reports whether all addresses of a command are of this machine.
-func fromHere(command []byte) bool {
-	found := address().FindAllSubmatch(command, -1)
-	return len(found) > 0 && !slices.ContainsFunc(found, func(m [][]byte) bool {
-		return !isHere(strings.ToLower(string(m[2])))
-	})
+// isHere reports whether a host is no other machine than this one.
+func isHere(host string) bool { return address.NamesNoOther(strings.Trim(withoutPort(host), "[]")) }
+
+// staysHere reports whether all URLs of a command lead to this machine.
+func staysHere(command []byte) bool {
+	found := url().FindAllSubmatch(command, -1)
+	leaves := func(m [][]byte) bool { return !isHere(hostOf(m[2])) }
+	return len(found) > 0 && !slices.ContainsFunc(found, leaves)
 }
 
 // isOpenHost reports whether a host shows nothing about who answers. isPlain is set if nothing protects the
@@ -132,9 +130,8 @@ func openText(line []byte) bool {
 		if len(host) == 0 && !bytes.HasPrefix(rest, []byte(`"`)) && !bytes.HasPrefix(rest, []byte("'")) {
 			continue
 		}
-		name := strings.ToLower(string(host[bytes.LastIndexByte(host, '@')+1:]))
 		// Programs ask their settings for a host, so one that is known at run time only is not open here.
-		if isOpenHost(name, isPlain) {
+		if isOpenHost(hostOf(host), isPlain) {
 			return true
 		}
 	}
@@ -162,12 +159,11 @@ func hasNumeric(line []byte) bool {
 	return false
 }
 
-// isOtherMachine reports whether a text is the IPv4 address of another machine. A server listens at 0.0.0.0,
-// which names none.
+// isOtherMachine reports whether a text is the IPv4 address of another machine.
 func isOtherMachine(text []byte) bool {
 	if bytes.Count(text, []byte(".")) != 3 {
 		return false
 	}
-	at, err := netip.ParseAddr(string(text))
-	return err == nil && !at.IsLoopback() && !at.IsUnspecified()
+	_, err := netip.ParseAddr(string(text))
+	return err == nil && !address.NamesNoOther(string(text))
 }

@@ -23,7 +23,7 @@ func (s *Scanner) keepDownload(command []byte) {
 	// A letter alone is often the value of another option.
 	isFile := len(name) > 1 || len(name) == 1 && len(path) > 1
 	// /dev/null keeps no file that could be started.
-	if !isFile || string(name) == "null" || fromHere(command) {
+	if !isFile || string(name) == "null" || staysHere(command) {
 		return
 	}
 	s.download = download{append(s.download.name[:0], name...), s.line, openAddress(command)}
@@ -82,4 +82,4 @@ var beforeRun = phrase("(?:^|[\\s;&|(`])(?:" +
 	`(?:(?:ba|z|da|k|a)?sh|python3?|node|perl|ruby|php|source|\.|sudo|exec|start-process|&) ` +
 	`(?:-[\w-]+ )*["']?[\w.~${}/\\-]*|["']?\.[/\\])$` +
 	// A name alone starts a file too, in a directory where a script starts nothing but what it put there.
-	`|(?:(?:^|[;&|{])\s*(?:(?:nohup|setsid|env|time) )?["']?|\(\s*)/(?:tmp|var/tmp|dev/shm)/[\w./-]*$`)
+	`|(?:(?:^|[;&|{])\s*(?:(?:nohup|setsid|env|time) )?["']?|\(\s*)` + inShared + `[\w./-]*$`)

@@ -3,6 +3,7 @@ package signal
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/skillsd/skillsd/skills/pattern"
 )
@@ -25,8 +26,18 @@ var savedIn = pattern.New(`(?i)(?:\s(?:-[a-z]*o|--output(?:-document)?|-outfile)
 	`\bcertutil\S*\s.*https?://\S+\s+)` +
 	`["']?([^\s"';&|<>)]+)`)
 
-// sharedDirs are directories in which a script starts nothing that it did not put there.
-var sharedDirs = []string{"/tmp/", "/var/tmp/", "/dev/shm/"}
+// sharedDirs are the directories in which every program may write. A script starts nothing there that it did
+// not put there.
+var sharedDirs = []string{"/tmp", "/var/tmp", "/dev/shm"}
+
+// inShared is an expression of the beginning of a file in one of sharedDirs.
+var inShared = "(?:" + strings.Join(sharedDirs, "|") + ")/"
+
+// isShared reports whether a file is in one of sharedDirs.
+func isShared(name []byte) bool {
+	isBelow := func(dir string) bool { return bytes.HasPrefix(name, []byte(dir+"/")) }
+	return slices.ContainsFunc(sharedDirs, isBelow)
+}
 
 // keepsName matches a command that saves under the last part of an address.
 var keepsName = pattern.New(`\bwget\s|\bcurl\b.*\s(?:-[a-zA-Z]*O\b|--remote-name)`)
@@ -43,7 +54,7 @@ func (s *Scanner) drops(command []byte) {
 		s.dropsOpen(command, savedIn().FindAllSubmatch(command, most))
 		return
 	}
-	if s.program != shell || !hasTaint(here, temporary) || fromHere(command) {
+	if s.program != shell || !hasTaint(here, temporary) || staysHere(command) {
 		return
 	}
 	for _, m := range savedIn().FindAllSubmatch(command, most) {
@@ -59,7 +70,7 @@ func (s *Scanner) dropsOpen(command []byte, saved [][][]byte) {
 	if s.program == shell {
 		// It may unpack what it fetched, or leave the name to a caller.
 		for _, dir := range sharedDirs {
-			s.names.add(dir, dropped)
+			s.names.add(dir+"/", dropped)
 		}
 	}
 	for _, m := range saved {
@@ -89,7 +100,8 @@ func (s *Scanner) drop(name []byte, from taint) {
 		}
 	}
 	// Standard output and devices keep no file that could be started.
-	if len(name) == 0 || string(name) == "-" || bytes.HasPrefix(name, []byte("/dev/")) {
+	isDevice := bytes.HasPrefix(name, []byte("/dev/")) && !isShared(name)
+	if len(name) == 0 || string(name) == "-" || isDevice {
 		return
 	}
 	s.names.add(string(name), from)

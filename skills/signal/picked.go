@@ -172,12 +172,10 @@ func withoutReader(sent []byte) []byte {
 	return sent
 }
 
-// isOwn reports whether a request goes to this machine alone.
+// isOwn reports whether a request goes to this machine alone. A second URL of any scheme may be a proxy.
 func isOwn(command []byte) bool {
-	return bytes.Count(command, []byte("://")) == 1 && local().Match(command)
+	return bytes.Count(command, []byte("://")) == 1 && staysHere(command)
 }
-
-var local = pattern.New(`\bhttps?://(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\])(?:[:/\s"']|$)`)
 
 // sendsPrivate reports whether a header of a request has the content of a private key.
 func (s *Scanner) sendsPrivate(line []byte) bool {

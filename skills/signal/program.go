@@ -163,7 +163,7 @@ func (s *Scanner) copies(line []byte, here []tainted) {
 	}
 	for word := range bytes.FieldsSeq(line) {
 		word = bytes.Trim(word, "\"';&|)>")
-		if bytes.HasPrefix(word, []byte("/tmp/")) {
+		if isShared(word) {
 			s.names.add(string(word), from)
 		}
 	}

@@ -74,7 +74,7 @@ func (s *Scanner) isPlainAlias(name, value string) bool {
 	}
 	downloaded := string(s.download.name)
 	switch {
-	case containsAny([]byte(value), "$(", "`", "/tmp", "/dev/shm", "://", "/dev/tcp"),
+	case containsAny([]byte(value), "$(", "`", "://", "/dev/tcp"), containsAny([]byte(value), sharedDirs...),
 		slices.ContainsFunc(split(reloads().ReplaceAllString(value, "")), loadsIt),
 		runsText().MatchString(value),
 		runsHidden(name, text),
@@ -156,7 +156,7 @@ func runsHiddenFile(words []string) bool {
 // and a program that runs a file.
 var (
 	inCache = pattern.New(`/\.cache/|/Library/Caches/|\$\{?(?:TMPDIR|TEMP|TMP|XDG_CACHE_HOME)\b` +
-		`|^/(?:var/)?tmp/`)
+		`|^` + inShared)
 	inHidden = pattern.New(`^(?:~|\$\{?HOME\}?|/home/[^/]+|/root|/Users/[^/]+)/(?:[^/]+/)*\.[^/]+/`)
 
 	interpreters = pattern.New(`^(?:\S*/)?(?:python[0-9.]*|pypy\d?|node|bun|deno|perl|ruby|php|lua` +
@@ -214,8 +214,7 @@ func isHarmless(variable, value string) bool {
 		}
 	}
 	_, next, _ := strings.Cut(value, `\n`)
-	return strings.Trim(next, `\n"' `) == "" && !strings.Contains(value, "/tmp") &&
-		!strings.Contains(value, "/dev/shm")
+	return strings.Trim(next, `\n"' `) == "" && !containsAny([]byte(value), sharedDirs...)
 }
 
 // guard matches a test whether a line is in a file already, before the command that adds it.

@@ -95,7 +95,8 @@ func argument(list []byte) []byte {
 // addsContent matches what writes a file in PowerShell.
 var addsContent = pattern.New(`(?i)\b(?:Add|Set)-Content\b|\bOut-File\b`)
 
-// writesSettings reports whether a line writes a file that configures an agent.
+// writesSettings reports whether a line that names a file which configures an agent writes one. In a language
+// with strings the name may be in a command, where targets does not find it.
 func (s *Scanner) writesSettings(line []byte) bool {
 	if s.program == shell {
 		return s.writesTo(line, settings)

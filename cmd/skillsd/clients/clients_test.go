@@ -646,3 +646,30 @@ func compacted(t *testing.T, text []byte) []byte {
 	}
 	return b.Bytes()
 }
+
+func TestFlagsOfLines(t *testing.T) {
+	for _, tt := range []struct {
+		words []string
+		value string
+		on    bool
+	}{
+		{nil, "", false},
+		{[]string{"serve", "--x"}, "", true},
+		{[]string{"serve", "--x=a"}, "a", false}, // serve refuses the value of a switch
+		{[]string{"--x", "a"}, "a", true},
+		{[]string{"--x=a", "--x=b"}, "b", false},
+		{[]string{"--x=true"}, "true", true},
+		{[]string{"--x=1"}, "1", true},
+		{[]string{"--x=T"}, "T", true},
+		{[]string{"--x=false"}, "false", false},
+		{[]string{"--x=0"}, "0", false},
+		{[]string{"--x="}, "", false},
+		{[]string{"--x", "--x=false"}, "false", false},
+		{[]string{"--x=false", "--x=true"}, "true", true},
+		{[]string{"--xy", "--y=--x", "-x"}, "", false},
+	} {
+		if value, on := FlagValue(tt.words, "x"), IsSwitchedOn(tt.words, "x"); value != tt.value || on != tt.on {
+			t.Errorf("%q: %q, on %t, want %q, %t", tt.words, value, on, tt.value, tt.on)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -274,6 +275,24 @@ func FlagValues(words []string, flag string) (values []string) {
 		}
 	}
 	return values
+}
+
+// FlagValue returns the last value of a flag on a command line, which is the one in use, or "".
+func FlagValue(words []string, flag string) string {
+	values := FlagValues(words, flag)
+	return strings.Join(values[max(len(values)-1, 0):], "")
+}
+
+// IsSwitchedOn reports whether a flag that is on or off is on by a command line. The last one is in use.
+func IsSwitchedOn(words []string, flag string) (isOn bool) {
+	for _, word := range words {
+		name, value, hasValue := strings.Cut(word, "=")
+		if name == "--"+flag {
+			given, err := strconv.ParseBool(value)
+			isOn = !hasValue || err == nil && given
+		}
+	}
+	return isOn
 }
 
 // key returns the key of the entry in the client's file.

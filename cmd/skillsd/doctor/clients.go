@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
@@ -39,8 +38,8 @@ func (o *Doctor) checkClients(ctx context.Context) (checks []Check) {
 			// The client starts a server with flags of its own, in addition to the configuration.
 			served := o.Serve.Roots
 			served.Specs = append(clients.FlagValues(started[name], "skills-root"), served.Specs...)
-			served.Client = strings.Join(clients.FlagValues(started[name], "client"), "")
-			served.NoDefaults = served.NoDefaults || slices.Contains(started[name], "--no-default-roots")
+			served.Client = clients.FlagValue(started[name], "client")
+			served.NoDefaults = served.NoDefaults || clients.IsSwitchedOn(started[name], "no-default-roots")
 			roots, err := served.Given(o.Process)
 			if err != nil {
 				// The check of the roots reports it.

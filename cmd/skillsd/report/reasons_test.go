@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -23,5 +25,18 @@ func TestReasons(t *testing.T) {
 		"and cannot be accepted"
 	if got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A question about several skills names the kind of each reason, whatever the files are called.
+func TestReasonNames(t *testing.T) {
+	all := policy.Arrival{Scripts: []string{"scripts/a: b.sh"}, Hosts: []string{"drop.evil.net"},
+		Tools: []string{"Bash"}, Unsearched: true, Signals: []skills.Diagnostic{
+			{Severity: skills.Warning, Code: skills.CodePipeToShell, Path: "and: more.md", Line: 5}}}
+	_, why := all.Assess()
+	got := ReasonNames(strings.Join(append(why, "and 3 more"), "; "))
+	want := []string{"more text than is searched", "new scripts", "new allowed-tools", "new hosts"}
+	if diff := cmp.Diff(append([]string{"pipe-to-shell"}, want...), got); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
@@ -86,9 +85,8 @@ func givenWorkspaces(p *config.Process) (list []givenWorkspace) {
 	for _, client := range clients.All() {
 		lines := client.Commands(p.Env)
 		for _, name := range slices.Sorted(maps.Keys(lines)) {
-			values := clients.FlagValues(lines[name], "workspace")
-			add(strings.Join(values[max(len(values)-1, 0):], ""), client.Title,
-				slices.Contains(lines[name], "--workspace-from-client"))
+			add(clients.FlagValue(lines[name], "workspace"), client.Title,
+				clients.IsSwitchedOn(lines[name], "workspace-from-client"))
 		}
 	}
 	return list

@@ -228,6 +228,11 @@ func (r *UndoRecord) append(ctx context.Context, e *provenance.Event, row any) (
 	return r.store.Append(ctx, e)
 }
 
+// Refused returns the outcomes of an undo whose entries stay as the run left them.
+func Refused(done []staged.Undone) []staged.Undone {
+	return slices.DeleteFunc(slices.Clone(done), func(d staged.Undone) bool { return d.Refused == "" })
+}
+
 // maxUndoneFiles is the maximum of files in the record of an undo.
 const maxUndoneFiles = 500
 
@@ -238,19 +243,16 @@ func (r *UndoRecord) End(ctx context.Context, done []staged.Undone, forced bool)
 	run := r.run
 	row := &cfharness.Undone{Type: cfharness.TypeUndone, Run: run.Session, OutputID: run.Output,
 		Changes: run.digest, Forced: forced, Files: []cfharness.UndoneFile{}}
-	count := 0
 	for _, d := range done {
-		if d.Refused == "" {
-			count++
-		}
 		if len(row.Files) == maxUndoneFiles {
 			row.Unlisted++
 			continue
 		}
 		row.Files = append(row.Files, cfharness.UndoneFile{Path: d.Path, Op: d.Op, Refused: d.Refused})
 	}
-	detail := fmt.Sprintf("%s of %s undone, %d refused", report.Plural(count, "change"), run.Output,
-		len(done)-count)
+	refused := len(Refused(done))
+	detail := fmt.Sprintf("%s of %s undone, %d refused", report.Plural(len(done)-refused, "change"),
+		run.Output, refused)
 	undone := &provenance.Event{Kind: provenance.KindWorkspaceUndone, Skill: run.List.Skill,
 		Path: run.List.Path, Detail: detail}
 	ended := &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"}

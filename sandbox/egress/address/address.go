@@ -1,5 +1,5 @@
 // Package address decides which addresses are on the public internet, and may therefore be the addresses of a
-// foreign name, and which are in networks of this machine.
+// foreign name, which are in networks of this machine, and which hosts are this machine.
 package address
 
 import (
@@ -89,4 +89,17 @@ func networkOf(a net.Addr) (netip.Prefix, bool) {
 		ones = addr.BitLen()
 	}
 	return netip.PrefixFrom(addr, ones).Masked(), true
+}
+
+// IsHere reports whether a host, a name or an address, is this machine.
+func IsHere(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}
+
+// NamesNoOther reports whether no other machine answers at a host: it is this machine, or an unspecified
+// address such as 0.0.0.0, where servers listen. The system decides where a connection to the latter leads.
+func NamesNoOther(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return IsHere(host) || err == nil && addr.IsUnspecified()
 }

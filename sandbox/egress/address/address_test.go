@@ -43,3 +43,27 @@ func TestPublicOwn(t *testing.T) {
 		t.Errorf("OwnNetworks = %v, %v", list, err)
 	}
 }
+
+func TestHere(t *testing.T) {
+	for _, tt := range []struct {
+		host       string
+		here, none bool // no other machine
+	}{
+		{"localhost", true, true},
+		{"127.0.0.1", true, true},
+		{"127.1.2.3", true, true},
+		{"::1", true, true},
+		{"::ffff:127.0.0.1", true, true},
+		{"0.0.0.0", false, true},
+		{"::", false, true},
+		{"localhost.example", false, false},
+		{"10.0.0.1", false, false},
+		{"128.0.0.1", false, false},
+		{"::2", false, false},
+		{"", false, false},
+	} {
+		if here, none := IsHere(tt.host), NamesNoOther(tt.host); here != tt.here || none != tt.none {
+			t.Errorf("%s: here %t, no other %t, want %t, %t", tt.host, here, none, tt.here, tt.none)
+		}
+	}
+}

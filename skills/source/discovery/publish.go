@@ -46,8 +46,7 @@ func Scan(ctx context.Context, dir string) ([]*skills.Skill, error) {
 	// "a/b".
 	slices.SortFunc(all, func(a, b *skills.Skill) int { return strings.Compare(a.Dir+"/", b.Dir+"/") })
 	for _, sk := range all {
-		if last := len(top) - 1; last >= 0 &&
-			(top[last].Dir == "." || strings.HasPrefix(sk.Dir+"/", top[last].Dir+"/")) {
+		if last := len(top) - 1; last >= 0 && skills.InDir(top[last].Dir, sk.Dir) {
 			continue
 		}
 		top = append(top, sk)

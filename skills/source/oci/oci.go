@@ -27,7 +27,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go/v1"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry"
@@ -36,8 +36,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote/credentials"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
+	"github.com/skillsd/skillsd/sandbox/egress/address"
 	"github.com/skillsd/skillsd/skills/source/discovery"
-	"github.com/skillsd/skillsd/skills/source/web"
 )
 
 // Scheme begins a reference.
@@ -107,7 +107,7 @@ func Home(repository string) (*url.URL, error) {
 		return nil, err
 	}
 	home := &url.URL{Scheme: "https", Host: at.Host(), Path: "/v2/"}
-	if web.IsHere(home.Hostname()) {
+	if address.IsHere(home.Hostname()) {
 		// Registries on this machine, as for tests, usually have no certificate.
 		home.Scheme = "http"
 	}

@@ -80,7 +80,7 @@ func (s *Source) Of(dir string) (owner *Plugin) {
 	closest := -1
 	for _, p := range s.Plugins {
 		for _, at := range p.Skills {
-			if Contains(at, dir) && len(at) > closest {
+			if skills.InDir(at, dir) && len(at) > closest {
 				owner, closest = p, len(at)
 			}
 		}
@@ -91,9 +91,6 @@ func (s *Source) Of(dir string) (owner *Plugin) {
 // Lists reports whether the plugin declares the skill in a directory one by one. Several plugins may list the
 // same skill.
 func (p *Plugin) Lists(dir string) bool { return slices.Contains(p.Skills, dir) }
-
-// Contains reports whether a path of a source is the directory dir or below it; "." is the whole source.
-func Contains(dir, at string) bool { return dir == "." || dir == at || strings.HasPrefix(at, dir+"/") }
 
 // paths is a path or a list of paths.
 type paths []string
@@ -215,7 +212,7 @@ func Read(source fs.FS) *Source {
 func (s *Source) covers(dir string) bool {
 	return dir == "." || slices.ContainsFunc(strings.Split(dir, "/"), skills.IsMaterial) ||
 		slices.ContainsFunc(s.Plugins, func(p *Plugin) bool {
-			return p.Dir != "" && p.Dir != "." && Contains(p.Dir, dir)
+			return p.Dir != "" && p.Dir != "." && skills.InDir(p.Dir, dir)
 		})
 }
 

@@ -91,17 +91,15 @@ func check(at *url.URL, insecure bool) error {
 		return errors.New("has a query or a fragment")
 	case at.Scheme != "https" && at.Scheme != "http":
 		return fmt.Errorf("has the protocol %.20q; only https is used", at.Scheme)
-	case at.Scheme == "http" && !insecure && !IsHere(at.Hostname()):
+	case !insecure && !IsProtected(at):
 		return errors.New("is of plain http, which anyone on the network can change")
 	}
 	return nil
 }
 
-// IsHere reports whether a host is this machine, by its name or address.
-func IsHere(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
-}
+// IsProtected reports whether no one on the network can read or change what is exchanged with the server of a
+// URL: the scheme is https, or the server is on this machine.
+func IsProtected(at *url.URL) bool { return at.Scheme == "https" || address.IsHere(at.Hostname()) }
 
 // sameHost reports whether two URLs have the same scheme, host and port.
 func sameHost(a, b *url.URL) bool {
