@@ -121,9 +121,6 @@ func (c *caches) drop(key cacheKey) {
 	delete(c.known, key)
 }
 
-// wait waits until nothing is being made.
-func (c *caches) wait() { c.work.Wait() }
-
 // denoCache is the directory in which deno looks for compiled modules.
 const denoCache = sandbox.TmpDir + "/.cache/deno/gen"
 

@@ -98,7 +98,7 @@ func (b *cacheBench) script(name string) (stdout string, cache digest.Digest) {
 	if err != nil || r.Outcome != string(sandbox.Exited) || r.ExitCode != 0 || r.Stderr.Head != "" {
 		b.t.Fatalf("%s: %+v, %v", name, r, err)
 	}
-	b.caches.wait()
+	b.caches.work.Wait()
 	return r.Stdout.Head, r.Output.Skillsd.CacheDigest
 }
 

@@ -264,7 +264,7 @@ func TestCacheYieldsItsSlot(t *testing.T) {
 	if !<-ended {
 		t.Error("the run waited for the cache")
 	}
-	b.caches.wait()
+	b.caches.work.Wait()
 	other.Release()
 	b.script("main.py")
 	if _, cache := b.script("main.py"); cache == "" {

@@ -10,7 +10,7 @@
 //
 // Traces are sent if OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set, unless
 // OTEL_SDK_DISABLED is true or OTEL_TRACES_EXPORTER does not name otlp; the same goes for METRICS. The other
-// variables of the exporter are read here, and those of the SDK by itself. The protocol grpc is not offered.
+// variables of the exporter are read here; the SDK reads its own. The protocol grpc is not offered.
 package exporters
 
 import (

@@ -16,7 +16,7 @@ import (
 
 // spanSender returns an exporter of spans.
 //
-// Errors: those of [Options.receiver].
+// Errors: the errors of [Options.receiver].
 func (o *Options) spanSender(ctx context.Context) (*otlptrace.Exporter, error) {
 	to, err := o.receiver(ctx, "TRACES")
 	if err != nil {
@@ -27,7 +27,7 @@ func (o *Options) spanSender(ctx context.Context) (*otlptrace.Exporter, error) {
 
 // metricSender returns an exporter of metrics.
 //
-// Errors: those of [Options.receiver].
+// Errors: the errors of [Options.receiver].
 func (o *Options) metricSender(ctx context.Context) (*metricSender, error) {
 	to, err := o.receiver(ctx, "METRICS")
 	if err != nil {

@@ -55,7 +55,7 @@ type receiver struct {
 }
 
 // setting returns the value of OTEL_EXPORTER_OTLP_NAME for a signal, TRACES or METRICS: the value of the
-// signal's own variable, else that of the variable for all signals.
+// signal's own variable, else the value of the variable for all signals.
 func (o *Options) setting(signal, name string) string {
 	return cmp.Or(o.variable("OTEL_EXPORTER_OTLP_"+signal+"_"+name), o.variable("OTEL_EXPORTER_OTLP_"+name))
 }
@@ -93,7 +93,8 @@ func (o *Options) receiver(ctx context.Context, signal string) (*receiver, error
 	return r, nil
 }
 
-// endpoint returns the URL of a signal. The path of the variable for all signals is that of a base URL.
+// endpoint returns the URL of a signal. The variable for all signals has a base URL, to whose path the signal
+// is added.
 func (o *Options) endpoint(signal string) string {
 	own := o.variable("OTEL_EXPORTER_OTLP_" + signal + "_ENDPOINT")
 	u, err := url.Parse(cmp.Or(own, o.variable("OTEL_EXPORTER_OTLP_ENDPOINT")))

@@ -133,7 +133,7 @@ func metrics() *metricdata.ResourceMetrics {
 	}}}
 }
 
-// TestMessages compares the messages with those of the exporters of OpenTelemetry.
+// TestMessages compares the messages with the messages of the exporters of OpenTelemetry.
 func TestMessages(t *testing.T) {
 	url, requests := keep(t)
 	o, log := options(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": url})
@@ -182,7 +182,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestJSON compares OTLP's JSON with that of the exporter of OpenTelemetry, which has it for spans alone.
+// TestJSON compares OTLP's JSON with the JSON of the exporter of OpenTelemetry, which has it for spans alone.
 func TestJSON(t *testing.T) {
 	url, requests := keep(t)
 	o, _ := options(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"})
