@@ -87,7 +87,8 @@ func (p *Plan) findPaths() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := checkPaths(p.roots, real, configFile, p.own.all(), p.WorkspacePath, p.Workspace.Mode); err != nil {
+	err = checkPaths(p.roots, real, configFile, p.own.all(), p.WorkspacePath, p.Workspace.Mode)
+	if err != nil {
 		return err
 	}
 	p.Workspace.ReadOnly, err = servedBelow(p.WorkspacePath, p.Workspace, p.roots,
@@ -132,8 +133,8 @@ func (p *Plan) takeFromClient(configFile string, searched []ownPath) error {
 	return nil
 }
 
-// privatePaths returns the directories and files of the server that scripts must not reach. Those of state and
-// records are checked.
+// privatePaths returns the directories and files of the server that scripts must not reach. The
+// directories of state and records are checked.
 func (o *Options) privatePaths() (own ownPaths, err error) {
 	state, err := o.Process.StateDir()
 	if err != nil {
