@@ -108,6 +108,7 @@ func metrics() *metricdata.ResourceMetrics {
 	start, now := time.Unix(1_700_000_000, 0), time.Unix(1_700_000_060, 9)
 	exemplars := []metricdata.Exemplar[float64]{{Value: 0.25, Time: now, SpanID: []byte{1}, TraceID: []byte{2},
 		FilteredAttributes: []attribute.KeyValue{attribute.String("left", "out")}}}
+	whole := []metricdata.Exemplar[int64]{{Value: 3, Time: now}}
 	bucket := metricdata.ExponentialBucket{Offset: -1, Counts: []uint64{1, 2}}
 	return &metricdata.ResourceMetrics{Resource: about, ScopeMetrics: []metricdata.ScopeMetrics{{
 		Scope: instrumentation.Scope{Name: "scope", Version: "v1", SchemaURL: "https://scope",
@@ -118,7 +119,7 @@ func metrics() *metricdata.ResourceMetrics {
 			{Name: "part", Data: metricdata.Gauge[float64]{
 				DataPoints: []metricdata.DataPoint[float64]{{Time: now, Value: 0.5, Exemplars: exemplars}}}},
 			{Name: "sum", Data: metricdata.Sum[int64]{Temporality: metricdata.CumulativeTemporality, IsMonotonic: true,
-				DataPoints: []metricdata.DataPoint[int64]{{Attributes: set, StartTime: start, Time: now, Value: 9}}}},
+				DataPoints: []metricdata.DataPoint[int64]{{Attributes: set, StartTime: start, Time: now, Value: 9, Exemplars: whole}}}},
 			{Name: "seconds", Data: metricdata.Sum[float64]{Temporality: metricdata.DeltaTemporality,
 				DataPoints: []metricdata.DataPoint[float64]{{StartTime: start, Time: now, Value: 1.5}}}},
 			{Name: "histogram", Data: metricdata.Histogram[float64]{Temporality: metricdata.CumulativeTemporality,
