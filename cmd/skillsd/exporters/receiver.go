@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
@@ -53,6 +54,8 @@ type receiver struct {
 	client *http.Client
 	gzip   bool
 	json   bool
+	// secrets are the values of headers, which a collector may repeat in an error.
+	secrets *redact.Redactor
 }
 
 // setting returns the value of OTEL_EXPORTER_OTLP_NAME for a signal, TRACES or METRICS: the value of the
@@ -78,6 +81,7 @@ func (o *Options) receiver(ctx context.Context, signal string) (*receiver, error
 		gzip:   o.setting(signal, "COMPRESSION") == "gzip",
 		json:   o.setting(signal, "PROTOCOL") == "http/json",
 	}
+	r.secrets = secretsOf(r.header)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = o.certificates(ctx, signal)
 	if transport.TLSClientConfig != nil && strings.HasPrefix(r.url, "http:") {
@@ -129,6 +133,24 @@ func (o *Options) headers(ctx context.Context, signal string) http.Header {
 		header.Set(name, value)
 	}
 	return header
+}
+
+// secretsOf returns the values of headers that may be secrets. Of a value with several words, such as a
+// scheme and a token, the last word is one.
+func secretsOf(header http.Header) *redact.Redactor {
+	secrets := map[string]string{}
+	for name := range header {
+		words := strings.Fields(header.Get(name))
+		if name == "User-Agent" || len(words) == 0 {
+			continue
+		}
+		if last := words[len(words)-1]; len(last) >= redact.MinBytes && len(last) <= redact.MaxBytes {
+			secrets[name] = last
+		}
+	}
+	// All values have a size that can be redacted.
+	redactor, _ := redact.New(secrets)
+	return redactor
 }
 
 func (o *Options) timeout(ctx context.Context, signal string) time.Duration {
@@ -221,7 +243,11 @@ func (r *receiver) send(ctx context.Context, message proto.Message) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", r.signal, err)
 	}
-	return r.deliver(ctx, body)
+	err = r.deliver(ctx, body)
+	if err != nil {
+		return errors.New(r.secrets.Text(err.Error()))
+	}
+	return nil
 }
 
 // deliver posts a body until it is accepted or refused.

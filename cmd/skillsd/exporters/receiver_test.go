@@ -474,6 +474,25 @@ func TestRetried(t *testing.T) {
 	}
 }
 
+// TestEcho checks that a collector that repeats a request does not bring the values of headers into the log.
+func TestEcho(t *testing.T) {
+	url, _ := keep(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		_, _ = io.WriteString(w, "the token "+token+" and the key "+r.Header.Get("X-Key")+" are unknown")
+	})
+	o, _ := options(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": url,
+		"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20hunter2hunter2,x-key=hunter3,x-empty="})
+	x, err := o.spanSender(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = x.ExportSpans(t.Context(), spans())
+	if err == nil || strings.Contains(err.Error(), "hunter") || !strings.Contains(err.Error(), "are unknown") {
+		t.Errorf("ExportSpans = %v", err)
+	}
+}
+
 // TestPreferences checks the variables that change how metrics are aggregated.
 func TestPreferences(t *testing.T) {
 	for _, test := range []struct {
