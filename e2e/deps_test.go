@@ -140,7 +140,7 @@ var importRules = map[string][]string{
 	"cmd/skillsd/exit":     {},
 	"cmd/skillsd/environments": {"skills", "skills/script/imports", "mcpserver/session/packages", "cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "sandbox", "sandbox/detect",
 		"sandbox/environment", "sandbox/environment/making", "sandbox/environment/rootfs", "sandbox/native", "skills/policy", "skills/script", "skills/store"},
-	"cmd/skillsd/exporters": {},
+	"cmd/skillsd/exporters": {"provenance/redact"},
 	"cmd/skillsd/garbage":   {},
 	"cmd/skillsd/owners":    {"skills"},
 	"cmd/skillsd/config":    {"*"},

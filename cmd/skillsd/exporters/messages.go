@@ -199,13 +199,19 @@ func buckets(b metricdata.ExponentialBucket) *metricspb.ExponentialHistogramData
 func exemplars[N number](all []metricdata.Exemplar[N]) []*metricspb.Exemplar {
 	var messages []*metricspb.Exemplar
 	for _, exemplar := range all {
-		messages = append(messages, &metricspb.Exemplar{
+		message := &metricspb.Exemplar{
 			FilteredAttributes: attributes(exemplar.FilteredAttributes),
 			TimeUnixNano:       nanoseconds(exemplar.Time),
 			SpanId:             exemplar.SpanID,
 			TraceId:            exemplar.TraceID,
-			Value:              &metricspb.Exemplar_AsDouble{AsDouble: float64(exemplar.Value)},
-		})
+		}
+		switch value := any(exemplar.Value).(type) {
+		case int64:
+			message.Value = &metricspb.Exemplar_AsInt{AsInt: value}
+		case float64:
+			message.Value = &metricspb.Exemplar_AsDouble{AsDouble: value}
+		}
+		messages = append(messages, message)
 	}
 	return messages
 }

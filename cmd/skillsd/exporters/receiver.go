@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
@@ -52,6 +54,8 @@ type receiver struct {
 	client *http.Client
 	gzip   bool
 	json   bool
+	// secrets are the values of headers, which a collector may repeat in an error.
+	secrets *redact.Redactor
 }
 
 // setting returns the value of OTEL_EXPORTER_OTLP_NAME for a signal, TRACES or METRICS: the value of the
@@ -77,6 +81,7 @@ func (o *Options) receiver(ctx context.Context, signal string) (*receiver, error
 		gzip:   o.setting(signal, "COMPRESSION") == "gzip",
 		json:   o.setting(signal, "PROTOCOL") == "http/json",
 	}
+	r.secrets = secretsOf(r.header)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = o.certificates(ctx, signal)
 	if transport.TLSClientConfig != nil && strings.HasPrefix(r.url, "http:") {
@@ -129,6 +134,24 @@ func (o *Options) headers(ctx context.Context, signal string) http.Header {
 		header.Set(name, value)
 	}
 	return header
+}
+
+// secretsOf returns the values of headers that may be secrets. Of a value with several words, such as a
+// scheme and a token, the last word is one.
+func secretsOf(header http.Header) *redact.Redactor {
+	secrets := map[string]string{}
+	for name := range header {
+		words := strings.Fields(header.Get(name))
+		if name == "User-Agent" || len(words) == 0 {
+			continue
+		}
+		if last := words[len(words)-1]; len(last) >= redact.MinBytes && len(last) <= redact.MaxBytes {
+			secrets[name] = last
+		}
+	}
+	// All values have a size that can be redacted.
+	redactor, _ := redact.New(secrets)
+	return redactor
 }
 
 func (o *Options) timeout(ctx context.Context, signal string) time.Duration {
@@ -221,16 +244,45 @@ func (r *receiver) send(ctx context.Context, message proto.Message) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", r.signal, err)
 	}
+	err = r.deliver(ctx, body)
+	if err != nil {
+		return errors.New(r.secrets.Text(err.Error()))
+	}
+	return nil
+}
+
+// deliver posts a body until it is accepted or refused.
+func (r *receiver) deliver(ctx context.Context, body []byte) error {
 	waits := &backoff.ExponentialBackOff{
 		InitialInterval: 5 * time.Second, MaxInterval: 30 * time.Second,
 		RandomizationFactor: backoff.DefaultRandomizationFactor, Multiplier: backoff.DefaultMultiplier,
 	}
-	post := func() (answer, error) { return r.post(ctx, body) }
-	got, err := backoff.Retry(ctx, post, backoff.WithBackOff(waits), backoff.WithMaxElapsedTime(retryFor))
-	if err != nil {
-		return err
+	waits.Reset()
+	for begin := time.Now(); ; {
+		got, err := r.post(ctx, body)
+		if err == nil {
+			return got.rejection(r.signal)
+		}
+		again, ok := errors.AsType[*againError](err)
+		if !ok {
+			return err
+		}
+		wait := max(again.after, waits.NextBackOff())
+		if time.Since(begin)+wait > retryFor {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
 	}
-	return got.rejection(r.signal)
+}
+
+// againError is a failure after which a request is sent again.
+type againError struct {
+	error
+	after time.Duration // the collector asks for this time until then
 }
 
 // encode returns the body of a request. In OTLP's JSON, enumerations are numbers, and identifiers are in
@@ -274,11 +326,11 @@ type answer struct {
 
 // post sends one request.
 //
-// Errors: failures after which a retry is useless are a backoff.PermanentError.
+// Errors: *againError; any other failure is one after which a retry is useless.
 func (r *receiver) post(ctx context.Context, body []byte) (answer, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
 	if err != nil {
-		return answer{}, backoff.Permanent(err)
+		return answer{}, err
 	}
 	request.Header = r.header.Clone()
 	request.Header.Set("Content-Type", protobufType)
@@ -291,49 +343,84 @@ func (r *receiver) post(ctx context.Context, body []byte) (answer, error) {
 	response, err := r.client.Do(request)
 	if err != nil {
 		if temporary, ok := errors.AsType[*url.Error](err); ok && temporary.Temporary() {
-			return answer{}, err
+			return answer{}, &againError{error: err}
 		}
-		return answer{}, backoff.Permanent(err)
+		return answer{}, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	switch response.StatusCode {
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
-		http.StatusGatewayTimeout:
-		return answer{}, retryAfter(response)
-	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return answer{}, backoff.Permanent(fmt.Errorf("the collector answers %s: %s", response.Status,
-			bytes.TrimSpace(text)))
+		return answer{}, failure(response, text)
 	}
 	if err != nil {
-		return answer{}, backoff.Permanent(err)
+		return answer{}, err
 	}
 	return answer{response.Header.Get("Content-Type"), text}, nil
 }
 
-// retryAfter returns the error for a collector that is overloaded, with its Retry-After in seconds.
-func retryAfter(response *http.Response) error {
-	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
-	if err != nil || seconds <= 0 {
-		return fmt.Errorf("the collector answers %s", response.Status)
+// failure returns the error for an answer that is not a success, with its text.
+func failure(response *http.Response, text []byte) error {
+	err := errors.New("the collector answers " + response.Status)
+	if text = bytes.TrimSpace(text); len(text) > 0 {
+		err = fmt.Errorf("%w: %s", err, text)
 	}
-	return backoff.RetryAfter(min(seconds, int(retryFor/time.Second)+1))
+	switch response.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout:
+		return &againError{err, retryAfter(response.Header.Get("Retry-After"))}
+	}
+	return err
+}
+
+// retryAfter returns the time that a header Retry-After names, in seconds or as a date, or 0.
+func retryAfter(header string) time.Duration {
+	if seconds, err := strconv.Atoi(header); err == nil {
+		return time.Duration(max(0, min(seconds, int(retryFor/time.Second)+1))) * time.Second
+	}
+	at, err := http.ParseTime(header)
+	if err != nil {
+		return 0
+	}
+	return max(0, time.Until(at))
 }
 
 // rejection returns an error if the collector did not accept all of a message: the partial success of OTLP,
 // whose messages for the signals have the same form.
 func (a answer) rejection(signal string) error {
-	if a.contentType != protobufType {
+	var rejected int64
+	var problem string
+	switch a.contentType {
+	case protobufType:
+		partial := protoField(a.body, 1)
+		number, _ := protowire.ConsumeVarint(protoField(partial, 1))
+		rejected, problem = int64(number), string(protoField(partial, 2))
+	case jsonType:
+		rejected, problem = rejectionInJSON(a.body)
+	}
+	if rejected == 0 && problem == "" {
 		return nil
 	}
-	partial := protoField(a.body, 1)
-	rejected, _ := protowire.ConsumeVarint(protoField(partial, 1))
-	problem := protoField(partial, 2)
-	if rejected == 0 && len(problem) == 0 {
-		return nil
+	what := "spans"
+	if signal == "metrics" {
+		what = "data points"
 	}
-	return fmt.Errorf("the collector rejects %d %s: %s", rejected, signal, problem)
+	return fmt.Errorf("the collector rejects %d %s: %s", rejected, what, problem)
+}
+
+// rejectionInJSON returns the partial success in OTLP's JSON, in which a number may be a string.
+func rejectionInJSON(body []byte) (rejected int64, problem string) {
+	var answer struct {
+		PartialSuccess struct {
+			RejectedSpans, RejectedDataPoints json.Number
+			ErrorMessage                      string
+		}
+	}
+	if json.Unmarshal(body, &answer) != nil {
+		return 0, ""
+	}
+	partial := &answer.PartialSuccess
+	rejected, _ = cmp.Or(partial.RejectedSpans, partial.RejectedDataPoints).Int64()
+	return rejected, partial.ErrorMessage
 }
 
 // protoField returns the bytes of a field, a message or a string, or the encoded number of a numeric one; it

@@ -18,9 +18,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -108,6 +108,7 @@ func metrics() *metricdata.ResourceMetrics {
 	start, now := time.Unix(1_700_000_000, 0), time.Unix(1_700_000_060, 9)
 	exemplars := []metricdata.Exemplar[float64]{{Value: 0.25, Time: now, SpanID: []byte{1}, TraceID: []byte{2},
 		FilteredAttributes: []attribute.KeyValue{attribute.String("left", "out")}}}
+	whole := []metricdata.Exemplar[int64]{{Value: 3, Time: now}}
 	bucket := metricdata.ExponentialBucket{Offset: -1, Counts: []uint64{1, 2}}
 	return &metricdata.ResourceMetrics{Resource: about, ScopeMetrics: []metricdata.ScopeMetrics{{
 		Scope: instrumentation.Scope{Name: "scope", Version: "v1", SchemaURL: "https://scope",
@@ -118,7 +119,7 @@ func metrics() *metricdata.ResourceMetrics {
 			{Name: "part", Data: metricdata.Gauge[float64]{
 				DataPoints: []metricdata.DataPoint[float64]{{Time: now, Value: 0.5, Exemplars: exemplars}}}},
 			{Name: "sum", Data: metricdata.Sum[int64]{Temporality: metricdata.CumulativeTemporality, IsMonotonic: true,
-				DataPoints: []metricdata.DataPoint[int64]{{Attributes: set, StartTime: start, Time: now, Value: 9}}}},
+				DataPoints: []metricdata.DataPoint[int64]{{Attributes: set, StartTime: start, Time: now, Value: 9, Exemplars: whole}}}},
 			{Name: "seconds", Data: metricdata.Sum[float64]{Temporality: metricdata.DeltaTemporality,
 				DataPoints: []metricdata.DataPoint[float64]{{StartTime: start, Time: now, Value: 1.5}}}},
 			{Name: "histogram", Data: metricdata.Histogram[float64]{Temporality: metricdata.CumulativeTemporality,
@@ -339,8 +340,8 @@ func TestRejection(t *testing.T) {
 	}{
 		{nil, ""},
 		{&collectorpb.ExportTracePartialSuccess{}, ""},
-		{&collectorpb.ExportTracePartialSuccess{RejectedSpans: 300}, "the collector rejects 300 traces: "},
-		{&collectorpb.ExportTracePartialSuccess{ErrorMessage: "too old"}, "the collector rejects 0 traces: too old"},
+		{&collectorpb.ExportTracePartialSuccess{RejectedSpans: 300}, "the collector rejects 300 spans: "},
+		{&collectorpb.ExportTracePartialSuccess{ErrorMessage: "too old"}, "the collector rejects 0 spans: too old"},
 	} {
 		body, err := proto.Marshal(&collectorpb.ExportTraceServiceResponse{PartialSuccess: test.answer})
 		if err != nil {
@@ -354,9 +355,19 @@ func TestRejection(t *testing.T) {
 			t.Errorf("%v is reported as %q, want %q", test.answer, got, test.want)
 		}
 	}
-	for _, body := range []string{"\xff", "\x0a\x7f", "\x0a\x02\x08\xff", "<html>"} {
-		if err := (answer{protobufType, []byte(body)}).rejection("traces"); err != nil {
-			t.Errorf("the invalid answer %q is reported as %v", body, err)
+	for _, body := range []string{"\xff", "\x0a\x7f", "\x0a\x02\x08\xff", "<html>", "{}", `{"partialSuccess":7}`} {
+		for _, contentType := range []string{protobufType, jsonType} {
+			if err := (answer{contentType, []byte(body)}).rejection("traces"); err != nil {
+				t.Errorf("the invalid answer %q is reported as %v", body, err)
+			}
+		}
+	}
+	for body, want := range map[string]string{
+		`{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}`: "the collector rejects 3 data points: too old",
+		`{"partialSuccess":{"rejectedDataPoints":3}}`:                       "the collector rejects 3 data points: ",
+	} {
+		if err := (answer{jsonType, []byte(body)}).rejection("metrics"); err == nil || err.Error() != want {
+			t.Errorf("%s is reported as %v, want %s", body, err, want)
 		}
 	}
 }
@@ -382,6 +393,7 @@ func TestRetries(t *testing.T) {
 		{"overloaded for a second", []http.HandlerFunc{status(http.StatusTooManyRequests, "1")}, time.Second},
 		{"overloaded for long", []http.HandlerFunc{status(http.StatusTooManyRequests, "99999999999")}, retryFor + time.Second},
 		{"overloaded for a day", []http.HandlerFunc{status(http.StatusTooManyRequests, "86400")}, retryFor + time.Second},
+		{"overloaded until then", []http.HandlerFunc{status(http.StatusTooManyRequests, "Mon, 02 Jan 2006 15:04:05 GMT")}, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			url, _ := keep(t, test.answers...)
@@ -392,10 +404,8 @@ func TestRetries(t *testing.T) {
 			}
 			_, err = to.post(t.Context(), nil)
 			got := time.Duration(-1)
-			if after, ok := errors.AsType[*backoff.RetryAfterError](err); ok {
-				got = after.Duration
-			} else if _, permanent := errors.AsType[*backoff.PermanentError](err); err != nil && !permanent {
-				got = 0
+			if again, ok := errors.AsType[*againError](err); ok {
+				got = again.after
 			}
 			if got != test.want {
 				t.Errorf("retried after %v, want %v (%v)", got, test.want, err)
@@ -404,32 +414,82 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestRetried checks that a message is sent again, and that a canceled export does not wait.
-func TestRetried(t *testing.T) {
-	busy := func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", "1")
-		w.WriteHeader(http.StatusServiceUnavailable)
+// TestRetryAfterDate checks that the date until which a collector is overloaded is observed.
+func TestRetryAfterDate(t *testing.T) {
+	got := retryAfter(time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+	if got < 59*time.Minute || got > time.Hour {
+		t.Errorf("retried after %v, want an hour", got)
 	}
-	url, requests := keep(t, busy, func(http.ResponseWriter, *http.Request) {})
-	o, _ := options(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+}
+
+// transport is a collector without a network.
+type transport func(r *http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// TestRetried checks that a message is sent again, not sooner than without a Retry-After, and that the error of an
+// export that ended before still says how the collector answers.
+func TestRetried(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		after    string
+		timeout  time.Duration // of the export
+		accepts  int           // the number of the request that is accepted
+		want     string
+		requests int
+	}{
+		{"accepted", "1", time.Minute, 2, "", 2},
+		{"for a minute", "", 2 * time.Minute, 99, "the collector answers 503 Busy: no room", 0},
+		{"for longer", "3600", time.Minute, 99, "the collector answers 503 Busy: no room", 1},
+		{"canceled", "", time.Second, 99, "context deadline exceeded: the collector answers 503 Busy: no room", 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin, requests := time.Now(), 0
+				to := &receiver{signal: "traces", url: "http://collector", header: http.Header{}}
+				to.client = &http.Client{Transport: transport(func(*http.Request) (*http.Response, error) {
+					requests++
+					if requests == test.accepts {
+						return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+					}
+					return &http.Response{StatusCode: http.StatusServiceUnavailable, Status: "503 Busy",
+						Header: http.Header{"Retry-After": {test.after}},
+						Body:   io.NopCloser(strings.NewReader("no room\n"))}, nil
+				})}
+				ctx, cancel := context.WithTimeout(t.Context(), test.timeout)
+				defer cancel()
+				got := ""
+				if err := to.send(ctx, &tracepb.TracesData{}); err != nil {
+					got = err.Error()
+				}
+				took := time.Since(begin)
+				if got != test.want || test.requests > 0 && requests != test.requests || took > retryFor {
+					t.Errorf("%d requests in %v: %q, want %q", requests, took, got, test.want)
+				}
+				if least := 2 * time.Second; requests == 2 && took < least {
+					t.Errorf("sent again after %v, want %v at least", took, least)
+				}
+			})
+		})
+	}
+}
+
+// TestEcho checks that a collector that repeats a request does not bring the values of headers into the log.
+func TestEcho(t *testing.T) {
+	url, _ := keep(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		_, _ = io.WriteString(w, "the token "+token+" and the key "+r.Header.Get("X-Key")+" are unknown")
+	})
+	o, _ := options(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": url,
+		"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20hunter2hunter2,x-key=hunter3,x-empty="})
 	x, err := o.spanSender(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := x.ExportSpans(t.Context(), spans()); err != nil || len(requests()) != 2 {
-		t.Errorf("%d requests: %v", len(requests()), err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	url, _ = keep(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		cancel()
-	})
-	o, _ = options(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": url})
-	if x, err = o.spanSender(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := x.ExportSpans(ctx, spans()); err == nil {
-		t.Error("a canceled export succeeds")
+	err = x.ExportSpans(t.Context(), spans())
+	if err == nil || strings.Contains(err.Error(), "hunter") || !strings.Contains(err.Error(), "are unknown") {
+		t.Errorf("ExportSpans = %v", err)
 	}
 }
 
