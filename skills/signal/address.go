@@ -62,10 +62,16 @@ func hostOf(authority []byte) string {
 // isHere reports whether a host is no other machine than this one.
 func isHere(host string) bool { return address.NamesNoOther(strings.Trim(withoutPort(host), "[]")) }
 
+// goesOn matches a text behind the host of a URL as url finds it that leads to another host: the rest of a
+// user's name, or letters that a shell puts together with those before a quote or a backslash.
+var goesOn = pattern.New("^(?:\\\\[^\\s\"']|[\"'`]+\\.?[\\w@$\\\\-]|[^\\s/?#\"'`]*@)")
+
 // staysHere reports whether all URLs of a command lead to this machine.
 func staysHere(command []byte) bool {
-	found := url().FindAllSubmatch(command, -1)
-	leaves := func(m [][]byte) bool { return !isHere(hostOf(m[2])) }
+	found := url().FindAllSubmatchIndex(command, -1)
+	leaves := func(m []int) bool {
+		return !isHere(hostOf(command[m[4]:m[5]])) || goesOn().Match(command[m[5]:])
+	}
 	return len(found) > 0 && !slices.ContainsFunc(found, leaves)
 }
 
