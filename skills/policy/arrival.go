@@ -123,15 +123,20 @@ func Concerns(why string) (all []Concern) {
 }
 
 func concern(text string) Concern {
+	signal := Concern{Name: text}
+	if at := strings.LastIndex(text, ": "); at >= 0 {
+		signal = Concern{Name: text[at+len(": "):], At: text[:at]}
+	}
+	// An author could name a file so that a signal in it begins like another reason, and would not be shown.
+	code, _, _ := strings.Cut(signal.Name, ", in ")
+	if slices.Contains(alarming, skills.Code(code)) {
+		return signal
+	}
 	kinds := []ConcernKind{ConcernScript, ConcernTool, ConcernHost, ConcernUnsearched, ConcernMore}
 	for _, kind := range kinds {
 		if name, ok := strings.CutPrefix(text, string(kind)); ok {
 			return Concern{Kind: kind, Name: name}
 		}
 	}
-	at := strings.LastIndex(text, ": ")
-	if at < 0 {
-		return Concern{Name: text}
-	}
-	return Concern{Name: text[at+len(": "):], At: text[:at]}
+	return signal
 }

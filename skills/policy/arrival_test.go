@@ -42,15 +42,18 @@ func TestAssess(t *testing.T) {
 func TestConcerns(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Concern{
-		"SKILL.md:3: injection-phrase":  {Name: "injection-phrase", At: "SKILL.md:3"},
-		"a: b.md: runs-unasked":         {Name: "runs-unasked", At: "a: b.md"},
-		"a.md:1: x, in a file":          {Name: "x, in a file", At: "a.md:1"},
-		"new script scripts/a: b":       {Kind: ConcernScript, Name: "scripts/a: b"},
-		"new allowed-tools Bash(git:*)": {Kind: ConcernTool, Name: "Bash(git:*)"},
-		"new host x.example":            {Kind: ConcernHost, Name: "x.example"},
-		"more text than is searched":    {Kind: ConcernUnsearched},
-		"and 3 more":                    {Kind: ConcernMore, Name: "3 more"},
-		"a reason of another version":   {Name: "a reason of another version"},
+		"SKILL.md:3: injection-phrase": {Name: "injection-phrase", At: "SKILL.md:3"},
+		"a: b.md: runs-unasked":        {Name: "runs-unasked", At: "a: b.md"},
+		"a.md:1: x, in a file":         {Name: "x, in a file", At: "a.md:1"},
+		// Authors choose the names of files.
+		"and 3 more/a.md:1: pipe-to-shell": {Name: "pipe-to-shell", At: "and 3 more/a.md:1"},
+		"new host a.md: invisible-text":    {Name: "invisible-text", At: "new host a.md"},
+		"new script scripts/a: b":          {Kind: ConcernScript, Name: "scripts/a: b"},
+		"new allowed-tools Bash(git:*)":    {Kind: ConcernTool, Name: "Bash(git:*)"},
+		"new host x.example":               {Kind: ConcernHost, Name: "x.example"},
+		"more text than is searched":       {Kind: ConcernUnsearched},
+		"and 3 more":                       {Kind: ConcernMore, Name: "3 more"},
+		"a reason of another version":      {Name: "a reason of another version"},
 	} {
 		if got := Concerns("x: y; " + text); len(got) != 2 || got[1] != want {
 			t.Errorf("%q: %+v, want %+v", text, got, want)
