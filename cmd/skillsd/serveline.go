@@ -205,6 +205,7 @@ func gives(given []setting, name string) bool {
 // parsed returns the flags in a command line of serve.
 func (l *serveLine) parsed(args []string) (found []setting, err error) {
 	_, flags := l.newOptions()
+	flags.Usage = func() {} // checked prints it for --help
 	err = flags.ParseAll(args, func(f *pflag.Flag, value string) error {
 		found = append(found, setting{f.Name, value, f.NoOptDefVal != "" && value == f.NoOptDefVal})
 		return nil
