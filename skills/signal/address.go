@@ -105,7 +105,13 @@ func isNumeric(host string) bool {
 		(strings.Trim(name, "0123456789.") == "" || strings.HasPrefix(name, "0x"))
 }
 
+// variablePort matches a port that is a variable of a shell with a default: localhost:${PORT:-3000}.
+var variablePort = pattern.New(`:\$\{\w+:?[-=]\d*\}$`)
+
 func withoutPort(host string) string {
+	if strings.HasSuffix(host, "}") {
+		host = variablePort().ReplaceAllString(host, "")
+	}
 	// Colons within brackets belong to an IPv6 address.
 	if at := strings.LastIndexByte(host, ':'); at > strings.LastIndexByte(host, ']') {
 		return host[:at]
