@@ -54,15 +54,12 @@ var importRules = map[string][]string{
 	"sandbox/native":        {"sandbox", "sandbox/staged", "sandbox/native/pidone"},
 	"sandbox/native/pidone": {"sandbox"},
 	// Another program makes the sandbox, with native's helper in it and its supervision around it.
-	"sandbox/bwrap":  {"sandbox", "sandbox/native", "sandbox/native/pidone"},
-	"sandbox/runsc":  {"sandbox", "sandbox/native", "sandbox/native/pidone"},
-	"sandbox/egress": {"sandbox", "sandbox/egress/address"},
-	// Who fetches from hosts that strangers name follows the rules of the proxy, and one package decides which
-	// hosts are this machine.
-	"sandbox/egress/address": {},
-	"sandbox/host":           {"sandbox"},
-	"sandbox/remote":         {"sandbox"},
-	"sandbox/environment":    {"skills/archive", "skills/content"},
+	"sandbox/bwrap":       {"sandbox", "sandbox/native", "sandbox/native/pidone"},
+	"sandbox/runsc":       {"sandbox", "sandbox/native", "sandbox/native/pidone"},
+	"sandbox/egress":      {"sandbox", "skills/address"},
+	"sandbox/host":        {"sandbox"},
+	"sandbox/remote":      {"sandbox"},
+	"sandbox/environment": {"skills/archive", "skills/content"},
 	// Making one resolves in a sandbox, and fetches through its proxy.
 	"sandbox/environment/making": {"sandbox", "sandbox/egress", "sandbox/environment",
 		"sandbox/environment/rootfs", "skills/script"},
@@ -72,8 +69,10 @@ var importRules = map[string][]string{
 	// Choosing a backend needs to know them, and finding interpreters the table of those there are.
 	"sandbox/detect": {"sandbox", "sandbox/native", "sandbox/bwrap", "sandbox/runsc", "skills/script"},
 
+	// The proxy of scripts, fetches of sources and the search for signals follow the same rules about hosts.
+	"skills/address":     {},
 	"skills/frontmatter": {},
-	"skills/signal":      {"sandbox/egress/address"},
+	"skills/signal":      {"skills/address"},
 
 	"skills/script":         {},
 	"skills/script/imports": {},
@@ -91,9 +90,9 @@ var importRules = map[string][]string{
 	// Sources of skills and environments of packages read archives of strangers by the same rules.
 	"skills/archive":          {"skills"},
 	"skills/source":           {"skills", "skills/archive"},
-	"skills/source/web":       {"sandbox/egress/address"},
+	"skills/source/web":       {"skills/address"},
 	"skills/source/discovery": {"skills"},
-	"skills/source/oci":       {"sandbox/egress/address", "skills/archive", "skills/source/discovery", "skills/source/web"},
+	"skills/source/oci":       {"skills/address", "skills/archive", "skills/source/discovery", "skills/source/web"},
 	"skills/source/signed":    {},
 	"skills/source/plugin":    {"skills", patternPath},
 	// Only tests import it.
@@ -101,7 +100,7 @@ var importRules = map[string][]string{
 	"skills/source/served":              {"skills", "skills/archive"},
 	"skills/source/sourcetest": {"skills", "skills/install", "skills/store", "skills/source/discovery",
 		"skills/source/oci", "skills/source/web", "skills/source/signed"},
-	"skills/compare": {"sandbox/egress/address", "skills", "skills/script", patternPath},
+	"skills/compare": {"skills/address", "skills", "skills/script", patternPath},
 	"skills/install": {"skills", "skills/archive", "skills/compare", "skills/policy", "skills/script", "skills/store",
 		"skills/source", "skills/source/discovery", "skills/source/oci", "skills/source/plugin", "skills/source/served",
 		"skills/source/signed", "skills/source/web"},

@@ -255,11 +255,11 @@ func (r *run) connections() (rows []cfharness.Connection) {
 	return rows
 }
 
-// output is one stream of a run: in the answer, in the record, and as the runtime observed it.
+// output is one stream of a run: in the answer, in the record, and in what the runtime observed.
 type output struct {
-	stream *Stream
-	record *cfharness.StreamSummary
-	is     *cfharness.StreamObservation
+	stream   *Stream
+	record   *cfharness.StreamSummary
+	observed *cfharness.StreamObservation
 }
 
 // withhold removes from an answer the output that the caller may not see: if the entry is opaque, all of it,
@@ -275,17 +275,18 @@ func (s *Session) withhold(
 	for _, o := range []output{
 		{&answer.Stdout, &x.Stdout, &released.Stdout}, {&answer.Stderr, &x.Stderr, &released.Stderr},
 	} {
-		if opaque && o.is.Policy == cfharness.PolicyObserved {
-			o.is.Policy = cfharness.PolicyOpaque
+		if opaque && o.observed.Policy == cfharness.PolicyObserved {
+			o.observed.Policy = cfharness.PolicyOpaque
 		}
-		segments := o.is.Segments
-		o.is.Segments, o.is.ByteLength, o.is.Truncated = nil, nil, o.is.Truncated || o.stream.Truncated
-		if o.is.Policy != cfharness.PolicyObserved {
+		segments := o.observed.Segments
+		o.observed.Segments, o.observed.ByteLength = nil, nil
+		o.observed.Truncated = o.observed.Truncated || o.stream.Truncated
+		if o.observed.Policy != cfharness.PolicyObserved {
 			answer.Sealed = true
 			events = append(events, s.withholdStream(r, o, opaque))
 			continue
 		}
-		o.is.Reason = ""
+		o.observed.Reason = ""
 		if result.Mediation == nil {
 			continue
 		}
@@ -324,22 +325,22 @@ func segmentsText(segments []cfharness.StreamSegment) string {
 // empty one, and returns the event that records it.
 func (s *Session) withholdStream(r *run, o output, opaque bool) *provenance.Event {
 	why := outputDenied
-	if o.is.Policy == cfharness.PolicyOpaque {
-		why, o.is.Reason, o.is.ByteLength = outputOpaque, "", &o.stream.Total
+	if o.observed.Policy == cfharness.PolicyOpaque {
+		why, o.observed.Reason, o.observed.ByteLength = outputOpaque, "", &o.stream.Total
 	}
 	// A script could encode a secret in the length of its output, and whether it was truncated.
 	if opaque {
-		o.is.ByteLength, o.is.Truncated = nil, false
+		o.observed.ByteLength, o.observed.Truncated = nil, false
 	}
-	o.is.Reason = policy.Clip(o.is.Reason)
-	o.record.Withheld, o.record.Salt = o.is.Policy, rand.Text()
-	handle, now := r.output+":"+o.is.Channel, provenance.Stamp(s.cfg.Now())
-	denial := r.denial(why, r.script.skill.Path, r.script.path, "{stream}", o.is.Channel,
-		"{reason}", cmp.Or(o.is.Reason, o.is.Channel+" was not released by CFC policy"))
+	o.observed.Reason = policy.Clip(o.observed.Reason)
+	o.record.Withheld, o.record.Salt = o.observed.Policy, rand.Text()
+	handle, now := r.output+":"+o.observed.Channel, provenance.Stamp(s.cfg.Now())
+	denial := r.denial(why, r.script.skill.Path, r.script.path, "{stream}", o.observed.Channel,
+		"{reason}", cmp.Or(o.observed.Reason, o.observed.Channel+" was not released by CFC policy"))
 	object := s.object(denial)
 	object.Handle = &cfharness.OpaqueHandle{Type: cfharness.TypeOpaqueHandle, HandleID: handle, Scope: "run",
-		CreatedAt: now, PassThrough: o.is.Policy == cfharness.PolicyOpaque}
-	object.ByteLength = o.is.ByteLength
+		CreatedAt: now, PassThrough: o.observed.Policy == cfharness.PolicyOpaque}
+	object.ByteLength = o.observed.ByteLength
 	// The plain digest of a short text reveals the text to anyone who can guess it. The salt is in the record
 	// only.
 	object.Digest = digest.FromString(o.record.Salt + o.record.Digest.String())

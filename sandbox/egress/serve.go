@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/skillsd/skillsd/sandbox/egress/address"
+	"github.com/skillsd/skillsd/skills/address"
 )
 
 // maxTries is how many addresses of a name are tried.

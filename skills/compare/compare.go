@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/skillsd/skillsd/sandbox/egress/address"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/address"
 	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/script"
 )

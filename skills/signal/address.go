@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/skillsd/skillsd/sandbox/egress/address"
+	"github.com/skillsd/skillsd/skills/address"
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 

@@ -280,7 +280,10 @@ func FlagValues(words []string, flag string) (values []string) {
 // FlagValue returns the last value of a flag on a command line, which is the one in use, or "".
 func FlagValue(words []string, flag string) string {
 	values := FlagValues(words, flag)
-	return strings.Join(values[max(len(values)-1, 0):], "")
+	if len(values) == 0 {
+		return ""
+	}
+	return values[len(values)-1]
 }
 
 // IsSwitchedOn reports whether a flag that is on or off is on by a command line. The last one is in use.

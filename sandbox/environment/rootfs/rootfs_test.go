@@ -344,6 +344,13 @@ func TestOneDigest(t *testing.T) {
 	if err := os.Mkdir(at+"/opt", 0o755); err != nil {
 		t.Fatal(err)
 	}
+	// What a sandbox has of its own is left out of a directory too.
+	for _, name := range []string{".layers", "run", "tmp"} {
+		if err := os.Mkdir(filepath.Join(at, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(at, name, "x"), []byte("x"))
+	}
 	fromDir, notes, one, err := read(t, at)
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/credentials"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
-	"github.com/skillsd/skillsd/sandbox/egress/address"
+	"github.com/skillsd/skillsd/skills/address"
 	"github.com/skillsd/skillsd/skills/source/discovery"
 )
 

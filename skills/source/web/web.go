@@ -27,7 +27,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/skillsd/skillsd/sandbox/egress/address"
+	"github.com/skillsd/skillsd/skills/address"
 )
 
 // Limits of a fetch.
