@@ -393,6 +393,18 @@ func TestCertificates(t *testing.T) {
 	if err := export(); err != nil || <-got != 1 {
 		t.Errorf("a server with a certificate of the environment: %v", err)
 	}
+	// The pair of the signal is used, and half a pair is not.
+	const own = "OTEL_EXPORTER_OTLP_TRACES_CLIENT_"
+	env[own+"CERTIFICATE"] = "/nowhere"
+	if err := export(); err != nil || <-got != 1 {
+		t.Errorf("a certificate without a key: %v", err)
+	}
+	env[own+"CERTIFICATE"] = env["OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"]
+	env[own+"KEY"] = env["OTEL_EXPORTER_OTLP_CLIENT_KEY"]
+	env["OTEL_EXPORTER_OTLP_CLIENT_KEY"] = "/nowhere"
+	if err := export(); err != nil || <-got != 1 {
+		t.Errorf("a pair of the signal: %v", err)
+	}
 	env["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://localhost"
 	o, _ := options(t, env)
 	if _, err := o.spanSender(t.Context()); err == nil {

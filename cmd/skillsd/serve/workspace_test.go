@@ -269,3 +269,22 @@ func TestServedBelow(t *testing.T) {
 		}
 	}
 }
+
+// TestShows checks that scripts see no directory with or in one of the server's own, whichever it is.
+func TestShows(t *testing.T) {
+	own := func(path string) ownPath { return ownPath{path, path, path} }
+	p := &Plan{own: ownPaths{state: own("/home/me/state"), records: own("/srv/records"),
+		others: []ownPath{own("/etc/keys/tls.pem")}}}
+	for dir, want := range map[string]bool{
+		"/home/me/project": true, "/srv/records2": true, "/etc/key": true,
+		"/home/me": false, "/home/me/state": false, "/home/me/state/trees": false,
+		"/srv": false, "/srv/records": false, "/srv/records/ses": false, "/etc/keys": false, "/": false,
+	} {
+		if got := p.Shows(dir); got != want {
+			t.Errorf("Shows(%s) = %v", dir, got)
+		}
+	}
+	if got, want := p.own.paths(), []string{"/home/me/state", "/srv/records", "/etc/keys/tls.pem"}; !slices.Equal(got, want) {
+		t.Errorf("paths = %q, want %q", got, want)
+	}
+}
